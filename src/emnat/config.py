@@ -1,0 +1,237 @@
+"""Every setting of a run, validated: TOML in, resolved TOML out.
+
+A default stands here and nowhere else. Unknown keys are refused, with the nearest known one named.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from emnat.errors import UserError
+
+Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Rule = Literal["nar", "kl", "ratio", "posterior"]
+NarDecoder = Literal["argmax", "dedup", "odd"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Section):
+    """Where the text is: each set is [source file, target file], or one .tsv or .jsonl file (also .gz, .xz)."""
+
+    train: list[str]
+    valid: list[str]
+    test: list[str] = []
+    max_words: Positive = 250
+    max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
+
+
+class Text(Section):
+    """Raw lines to ids."""
+
+    source_language: str = "de"
+    target_language: str = "en"
+    moses: bool = False  # normalise and tokenise with sacremoses
+    lowercase: bool = False
+    subwords: Literal["bpe", "word"] = "bpe"
+    vocabulary: Positive = 10_000
+    concat: bool = True  # write <concat> between true repeats, so that ODD can produce them
+    max_tokens: Positive = 254  # of one sentence; also the number of length classes of a student
+
+
+Size = Literal["toy", "small", "base", "large"]
+SIZES: dict[Size, dict[str, int]] = {  # the paper's appendix, Table "Transformer model settings"
+    "toy": {"encoder_layers": 3, "decoder_layers": 3, "hidden": 256, "filter": 1024, "heads": 4},
+    "small": {"encoder_layers": 5, "decoder_layers": 5, "hidden": 256, "filter": 1024, "heads": 4},
+    "base": {"encoder_layers": 6, "decoder_layers": 6, "hidden": 512, "filter": 2048, "heads": 8},
+    "large": {"encoder_layers": 6, "decoder_layers": 6, "hidden": 1024, "filter": 4096, "heads": 16},
+}
+
+
+class Training(Section):
+    """One training of one model."""
+
+    steps: Positive = 20_000
+    tokens: Positive = 8_192  # padded tokens of the longer side in a batch
+    accumulate: Positive = 1  # batches whose gradients make one step
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    warmup: Positive = 4_000
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    label_smoothing: Fraction = 0.1
+    validate_every: Positive = 1_000
+    validate_by: Literal["bleu", "accuracy", "loss"] = "bleu"
+    validation_sentences: Positive = 1_000
+    patience: Annotated[int, Field(ge=0)] = 0  # validations without a new best before stopping; 0: never
+    average: Positive = 5  # checkpoints averaged at the end, if validation likes the average better
+
+
+class Model(Section):
+    """A Transformer: one of the paper's sizes, of which any number can be set otherwise."""
+
+    size: Size = "small"
+    encoder_layers: Positive
+    decoder_layers: Positive
+    hidden: Positive
+    filter: Positive
+    heads: Positive
+    dropout: Fraction = 0.1
+    norm: Literal["pre", "post"] = "pre"
+    length_loss: Annotated[float, Field(ge=0)] = 0.1  # weight of a student's length classifier
+    training: Training = Training()
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill_in_size(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("size", "small") in SIZES:
+            return SIZES[values.get("size", "small")] | values
+        return values
+
+    @model_validator(mode="after")
+    def heads_divide_hidden(self) -> Model:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden = {self.hidden} is not divisible by heads = {self.heads}")
+        return self
+
+
+class EM(Section):
+    """Algorithm 1."""
+
+    iterations: Positive = 6  # the highest t
+    rule: Rule = "nar"
+    posterior_weight: Annotated[float, Field(ge=0)] = 1.0  # λ of the rule `posterior`
+    distill_beam: Positive = 20
+    propose_beam: Positive = 5
+    bounds: bool = True  # after a drop, go back and continue with quality bounds
+    patience: Positive = 1  # iterations without a new best before the bounded branch (or EM) stops
+    amortised: bool = True  # false: students learn from the selected targets, not from the teacher's
+    warm_start: bool = False  # start each model from its predecessor
+    measure: Literal["bleu", "accuracy"] = "bleu"
+
+
+class Decode(Section):
+    decoder: NarDecoder = "odd"
+    length_candidates: Positive = 9
+    beam: Positive = 5  # of the teacher, when it translates
+    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    max_length_factor: Annotated[float, Field(gt=0)] = (
+        2.0  # an AR output has at most factor·source + extra tokens
+    )
+    max_length_extra: Annotated[int, Field(ge=0)] = 10
+    tokens: Positive = 8_192  # of one decoding batch, counted over all beams or length candidates
+
+
+class Evaluate(Section):
+    lowercase: bool = False
+    latency_sentences: Positive = 50
+    latency_runs: Positive = 5
+
+
+class Config(Section):
+    run: str
+    seed: int = 1
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    data: Data
+    text: Text = Text()
+    teacher: Model = Model()  # type: ignore[call-arg]  # the size fills in what is missing
+    student: Model = Model()  # type: ignore[call-arg]
+    larger_student: Model | None = None  # trained once, at the end, from the last teacher
+    em: EM = EM()
+    decode: Decode = Decode()
+    evaluate: Evaluate = Evaluate()
+
+
+# A run may be continued with these changed; anything else would mix two experiments in one directory.
+MAY_CHANGE = ("run", "device", "em.iterations", "em.patience", "larger_student", "evaluate")
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file, apply `key=value` overrides, validate."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read this config file ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML: {error}.") from None
+    for override in overrides:
+        _apply_override(values, override)
+    return build_config(values, origin=str(path))
+
+
+def build_config(values: dict[str, Any], origin: str) -> Config:
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{origin}: {_explain(error)}") from None
+
+
+def resolved_toml(config: Config) -> str:
+    return tomli_w.dumps(config.model_dump(exclude_none=True))
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """The settings that make `new` another experiment than `old`, each as `key: old → new`."""
+    before, after = dict(_flatten(old.model_dump())), dict(_flatten(new.model_dump()))
+    return [
+        f"{key}: {before.get(key)!r} → {after.get(key)!r}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+        and not any(key == k or key.startswith(k + ".") for k in MAY_CHANGE)
+    ]
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"{override!r} is not an override: write key=value, for example em.iterations=4.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise UserError(f"{override!r}: {section} is a value, not a section.")
+    values[name] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problem, as a sentence."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        nearest = difflib.get_close_matches(key, _known_keys(Config), n=1, cutoff=0.0)
+        return f"unknown setting {key!r}; did you mean {nearest[0]!r}?"
+    if first["type"] == "missing":
+        return f"the setting {key!r} is missing."
+    return f"{key}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})."
+
+
+def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                keys += _known_keys(kind, prefix + name + ".")
+    return keys
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, prefix + key + ".")
+        else:
+            yield prefix + key, value

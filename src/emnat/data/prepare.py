@@ -1,0 +1,175 @@
+"""From text files to a prepared corpus: processed, cleaned, split into subwords, stored as ids.
+
+The training text is streamed; only counts and offsets are held in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from emnat.config import Config, Data, Text
+from emnat.data.store import Sequences, SequenceWriter
+from emnat.errors import UserError
+from emnat.text import TextPipeline, Vocabulary, read_lines, read_pairs, train_vocabulary
+from emnat.text.pipeline import VOCABULARY_FILE, LineProcessor
+from emnat.world import derive_seed
+
+_BLOCK = 50_000  # pairs handed to the tokenising processes at once
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A validation or test set: ids for models, text for scores."""
+
+    sources: list[str]  # raw
+    references: list[str]  # raw
+    processed_references: list[str]  # as the model's own output looks before de-tokenisation
+    source_ids: Sequences
+    target_ids: Sequences
+
+
+def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
+    """Fill `folder` with the vocabulary and all sets; the result says how many pairs were kept and dropped, and why."""
+    counts = _write_clean_text(config, folder)
+    serialized = train_vocabulary(
+        lambda: itertools.chain(
+            read_lines(folder / "train.source.txt"), read_lines(folder / "train.target.txt")
+        ),
+        config.text.subwords,
+        config.text.vocabulary,
+        derive_seed("vocabulary", config.seed),
+    )
+    (folder / VOCABULARY_FILE).write_bytes(serialized)
+    pipeline = TextPipeline(config.text, Vocabulary(serialized, str(folder / VOCABULARY_FILE)))
+    counts["too many tokens"] = _encode_training_text(pipeline, folder)
+    counts["kept"] -= counts["too many tokens"]
+    if not counts["kept"]:
+        raise UserError(f"{config.data.train[0]}: no pair is left after cleaning ({_summary(counts)}).")
+    facts: dict[str, Any] = {"train": dict(counts), "vocabulary": len(pipeline.vocabulary)}
+    for name in ("valid", "test"):
+        files = getattr(config.data, name)
+        if files:
+            facts[name] = _write_evaluation_set(files, name, pipeline, folder)
+    return facts
+
+
+def load_evaluation_set(folder: Path, name: str) -> EvaluationSet:
+    texts = [list(read_lines(folder / f"{name}.{part}.txt")) for part in ("source", "reference", "processed")]
+    return EvaluationSet(*texts, Sequences(folder, f"{name}.source"), Sequences(folder, f"{name}.target"))
+
+
+def reason_to_drop(source: str, target: str, settings: Data) -> str | None:
+    """Why a processed pair is no good for training, or None."""
+    words = len(source.split()), len(target.split())
+    if min(words) == 0:
+        return "empty"
+    if max(words) > settings.max_words:
+        return "too long"
+    if max(words) > settings.max_ratio * min(words):
+        return "length ratio"
+    return None
+
+
+def _write_clean_text(config: Config, folder: Path) -> Counter[str]:
+    counts: Counter[str] = Counter({"read": 0, "kept": 0})
+    with (
+        (folder / "train.source.txt").open("w", encoding="utf-8", newline="\n") as sources,
+        (folder / "train.target.txt").open("w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for source, target in _process_pairs(read_pairs(config.data.train), config.text):
+            counts["read"] += 1
+            reason = reason_to_drop(source, target, config.data)
+            counts[reason or "kept"] += 1
+            if reason is None:
+                sources.write(source + "\n")
+                targets.write(target + "\n")
+    if not counts["kept"]:
+        raise UserError(f"{config.data.train[0]}: no pair is left after cleaning ({_summary(counts)}).")
+    return counts
+
+
+def _summary(counts: Counter[str]) -> str:
+    return ", ".join(f"{reason}: {count}" for reason, count in counts.items())
+
+
+def _process_pairs(pairs: Iterable[tuple[str, str]], text: Text) -> Iterator[tuple[str, str]]:
+    """Tokenise; sacremoses is slow, so a large corpus goes through as many processes as there are cores."""
+    pairs = iter(pairs)
+    block = list(itertools.islice(pairs, _BLOCK))
+    if not text.moses or len(block) < _BLOCK:
+        processor = LineProcessor(text)
+        for source, target in itertools.chain(block, pairs):
+            yield processor.source(source), processor.target(target)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads in an unknown state
+    with context.Pool(os.cpu_count(), initializer=_start_worker, initargs=(text,)) as pool:
+        while block:
+            yield from pool.map(_process_in_worker, block, chunksize=500)
+            block = list(itertools.islice(pairs, _BLOCK))
+
+
+_worker: LineProcessor
+
+
+def _start_worker(text: Text) -> None:
+    global _worker  # noqa: PLW0603  # a pool worker has no other place to keep its tokeniser
+    _worker = LineProcessor(text)
+
+
+def _process_in_worker(pair: tuple[str, str]) -> tuple[str, str]:
+    return _worker.source(pair[0]), _worker.target(pair[1])
+
+
+def _encode_training_text(pipeline: TextPipeline, folder: Path) -> int:
+    """Processed text to ids; the text is deleted. Returns how many pairs had too many tokens."""
+    limit, size, dropped = pipeline.settings.max_tokens, len(pipeline.vocabulary), 0
+    texts = folder / "train.source.txt", folder / "train.target.txt"
+    with (
+        SequenceWriter(folder, "train.source", size) as sources,
+        SequenceWriter(folder, "train.target", size) as targets,
+    ):
+        for source, target in zip(*map(read_lines, texts), strict=True):
+            source_ids, target_ids = (
+                pipeline.vocabulary.encode(source),
+                pipeline.encode_processed_target(target),
+            )
+            if max(len(source_ids), len(target_ids)) > limit:
+                dropped += 1
+                continue
+            sources.append(source_ids)
+            targets.append(target_ids)
+    for path in texts:
+        path.unlink()
+    return dropped
+
+
+def _write_evaluation_set(
+    files: Sequence[str], name: str, pipeline: TextPipeline, folder: Path
+) -> dict[str, int]:
+    """All lines are kept: a score is over the whole set. What a model cannot read is cut to its positions."""
+    limit, size, count = pipeline.settings.max_tokens, len(pipeline.vocabulary), 0
+    write = partial(Path.open, mode="w", encoding="utf-8", newline="\n")
+    with (
+        write(folder / f"{name}.source.txt") as sources,
+        write(folder / f"{name}.reference.txt") as references,
+        write(folder / f"{name}.processed.txt") as processed,
+        SequenceWriter(folder, f"{name}.source", size) as source_ids,
+        SequenceWriter(folder, f"{name}.target", size) as target_ids,
+    ):
+        for count, (source, target) in enumerate(read_pairs(files), 1):
+            sources.write(source + "\n")
+            references.write(target + "\n")
+            processed.write(pipeline.lines.target(target) + "\n")
+            source_ids.append(pipeline.encode_source(source)[:limit])
+            target_ids.append(pipeline.encode_target(target)[:limit])
+    if not count:
+        raise UserError(f"{files[0]}: the {name} set is empty.")
+    return {"pairs": count}

@@ -1,0 +1,84 @@
+"""Sequences of ids on disk, memory-mapped: a corpus need not fit in memory.
+
+`NAME.tokens` holds all ids one after another (16 bits each where the vocabulary allows, else 32); `NAME.offsets.npy`
+says where each sequence starts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from emnat.errors import UserError
+
+Ints = npt.NDArray[np.integer]
+
+
+class Sequences(Sequence[Ints]):
+    """Read-only sequences of ids; slices and items are views of the mapped file."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        tokens = folder / f"{name}.tokens"
+        try:
+            self._offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
+            width = tokens.stat().st_size // max(int(self._offsets[-1]), 1)
+            whole = tokens.stat().st_size == width * int(self._offsets[-1]) and width in (0, 2, 4)
+        except (OSError, ValueError, EOFError, IndexError):
+            whole = False
+        if not whole:
+            raise UserError(f"{tokens}: missing or damaged: delete {folder} and run the command again.")
+        dtype = np.uint16 if width == 2 else np.uint32
+        self._tokens: Ints = np.memmap(tokens, dtype, "r") if width else np.empty(0, dtype)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: int) -> Ints:  # type: ignore[override]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._tokens[self._offsets[index] : self._offsets[index + 1]]
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self._offsets)
+
+
+class SequenceWriter:
+    """Appends sequences; the offsets are written when it is closed without an error."""
+
+    def __init__(self, folder: Path, name: str, vocabulary: int) -> None:
+        self._file = (folder / f"{name}.tokens").open("wb")
+        self._offsets_path = folder / f"{name}.offsets.npy"
+        self._dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
+        self._lengths: list[int] = []
+
+    def append(self, ids: Sequence[int] | Ints) -> None:
+        self._file.write(np.asarray(ids, self._dtype).tobytes())
+        self._lengths.append(len(ids))
+
+    def __enter__(self) -> SequenceWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if kind is None:
+            np.save(self._offsets_path, np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]))
+
+
+def concatenate(parts: Iterable[Path], name: str, folder: Path) -> None:
+    """Join the stores `name` of several folders into one, in order, without reading them into memory."""
+    offsets = [np.zeros(1, np.int64)]
+    with (folder / f"{name}.tokens").open("wb") as out:
+        for part in parts:
+            part_offsets = np.load(part / f"{name}.offsets.npy", allow_pickle=False)
+            offsets.append(part_offsets[1:] + offsets[-1][-1])
+            with (part / f"{name}.tokens").open("rb") as tokens:
+                shutil.copyfileobj(tokens, out)
+    np.save(folder / f"{name}.offsets.npy", np.concatenate(offsets))

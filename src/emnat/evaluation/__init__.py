@@ -1,0 +1,26 @@
+"""Numbers about models: BLEU with its signature, likelihoods, CM/NCM, latency."""
+
+from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation.likelihood import log_probs_of_pairs, multimodality
+from emnat.evaluation.measures import (
+    DECODERS,
+    decoder_name,
+    measure_latency,
+    measure_student,
+    measure_teacher,
+    validation_score,
+)
+from emnat.evaluation.scores import score_outputs
+
+__all__ = [
+    "DECODERS",
+    "batch_1_latency",
+    "decoder_name",
+    "log_probs_of_pairs",
+    "measure_latency",
+    "measure_student",
+    "measure_teacher",
+    "multimodality",
+    "score_outputs",
+    "validation_score",
+]

@@ -1,0 +1,104 @@
+"""The standard set of numbers about a teacher or a student on one set of sentences."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from emnat.config import NarDecoder
+from emnat.data import EvaluationSet
+from emnat.data.store import Ints
+from emnat.decoding import Translator
+from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation.likelihood import log_probs_of_pairs
+from emnat.evaluation.scores import accuracy, score_outputs, tokenised_bleu
+from emnat.models import NAT
+
+DECODERS: tuple[NarDecoder, ...] = ("argmax", "dedup", "odd")
+Outputs = dict[str, list[list[int]]]
+Rows = dict[str, dict[str, Any]]
+
+
+def decoder_name(decoder: str, length_candidates: int) -> str:
+    """`odd`, or `odd_9` with nine length candidates rescored."""
+    return decoder if length_candidates == 1 else f"{decoder}_{length_candidates}"
+
+
+def measure_student(
+    translator: Translator, sentences: EvaluationSet, lowercase: bool
+) -> tuple[Rows, Outputs]:
+    """Scores and outputs of every decoder, single-pass and with length candidates (rescored if there is a referee)."""
+    outputs: Outputs = {
+        decoder_name(decoder, candidates): translator.translate_ids(
+            sentences.source_ids, decoder=decoder, length_candidates=candidates
+        )
+        for candidates in sorted({1, translator.settings.length_candidates})
+        for decoder in DECODERS
+    }
+    return _score_all(outputs, translator, sentences, lowercase), outputs
+
+
+def measure_teacher(
+    translator: Translator, sentences: EvaluationSet, lowercase: bool
+) -> tuple[Rows, Outputs]:
+    beam = translator.settings.beam
+    outputs: Outputs = {
+        "greedy": translator.translate_ids(sentences.source_ids, beam=1),
+        f"beam_{beam}": translator.translate_ids(sentences.source_ids, beam=beam),
+    }
+    return _score_all(outputs, translator, sentences, lowercase), outputs
+
+
+def measure_latency(translator: Translator, sources: list[Ints], runs: int) -> dict[str, dict[str, Any]]:
+    """Milliseconds a sentence of every decoder of this model."""
+    device, settings = translator.device, translator.settings
+    if isinstance(translator.model, NAT):
+        return {
+            decoder_name(decoder, candidates): batch_1_latency(
+                lambda ids, d=decoder, c=candidates: translator.translate_ids(
+                    ids, decoder=d, length_candidates=c
+                ),
+                sources,
+                runs,
+                device,
+            )
+            for candidates in sorted({1, settings.length_candidates})
+            for decoder in DECODERS
+        }
+    return {
+        name: batch_1_latency(
+            lambda ids, b=beam: translator.translate_ids(ids, beam=b), sources, runs, device
+        )
+        for name, beam in (("greedy", 1), (f"beam_{settings.beam}", settings.beam))
+    }
+
+
+def validation_score(
+    translator: Translator,
+    sentences: EvaluationSet,
+    count: int,
+    by: Literal["bleu", "accuracy", "loss"],
+    lowercase: bool,
+) -> float:
+    """How good a model is, higher is better: greedy or single-pass output, or minus the loss per token."""
+    count = min(count, len(sentences.sources))
+    sources, targets = (
+        [ids[i] for i in range(count)] for ids in (sentences.source_ids, sentences.target_ids)
+    )
+    if by == "loss":
+        lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
+        log_probs = log_probs_of_pairs(translator, sources, targets, lengths, "validating")
+        present = np.isfinite(log_probs)
+        return float(log_probs[present].sum() / max(1, sum(len(targets[i]) for i in np.flatnonzero(present))))
+    outputs = translator.translate_ids(sources, beam=1)
+    if by == "accuracy":
+        return accuracy(outputs, targets)
+    texts = [translator.pipeline.decode_target(ids) for ids in outputs]
+    return tokenised_bleu(texts, sentences.processed_references[:count], lowercase)[0]
+
+
+def _score_all(outputs: Outputs, translator: Translator, sentences: EvaluationSet, lowercase: bool) -> Rows:
+    return {
+        name: score_outputs(ids, sentences, translator.pipeline, lowercase) for name, ids in outputs.items()
+    }

@@ -1,0 +1,61 @@
+"""Scores of translations, through sacrebleu; each carries the signature that says how it was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from emnat.data import EvaluationSet
+from emnat.data.store import Ints
+from emnat.text import TextPipeline
+from emnat.text.concat import remove_concat
+from emnat.text.subwords import CONCAT
+
+
+def score_outputs(
+    outputs: Sequence[Sequence[int]], references: EvaluationSet, pipeline: TextPipeline, lowercase: bool
+) -> dict[str, Any]:
+    """All scores of one set of outputs: tokenised and de-tokenised BLEU, chrF, length ratio, repeats, accuracy."""
+    tokenised = [pipeline.decode_target(ids) for ids in outputs]
+    raw = [pipeline.detokenise(line) for line in tokenised]
+    bleu, signature = tokenised_bleu(tokenised, references.processed_references, lowercase)
+    raw_bleu = BLEU(lowercase=lowercase)
+    return {
+        "bleu": bleu,
+        "signature": signature,
+        "bleu_detokenised": raw_bleu.corpus_score(raw, [references.references]).score,
+        "signature_detokenised": str(raw_bleu.get_signature()),
+        "chrf": CHRF(lowercase=lowercase).corpus_score(raw, [references.references]).score,
+        "length_ratio": length_ratio(tokenised, references.processed_references),
+        "repeat_rate": repeat_rate(outputs),
+        "accuracy": accuracy(outputs, references.target_ids),
+    }
+
+
+def tokenised_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> tuple[float, str]:
+    """BLEU of text that is tokenised already, as the papers of this field report it."""
+    metric = BLEU(tokenize="none", lowercase=lowercase, force=True)
+    return metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature())
+
+
+def length_ratio(outputs: Sequence[str], references: Sequence[str]) -> float:
+    return sum(len(line.split()) for line in outputs) / max(1, sum(len(line.split()) for line in references))
+
+
+def repeat_rate(outputs: Sequence[Sequence[int]]) -> float:
+    """The share of tokens that equal the one before, <concat> not counted as separating anything."""
+    lines = [np.asarray(remove_concat(ids, CONCAT)) for ids in outputs]
+    repeats = sum(int((line[1:] == line[:-1]).sum()) for line in lines)
+    return repeats / max(1, sum(len(line) for line in lines))
+
+
+def accuracy(outputs: Sequence[Sequence[int]], references: Sequence[Ints]) -> float:
+    """The share of sentences that equal their reference in every token."""
+    right = sum(
+        np.array_equal(output, reference) for output, reference in zip(outputs, references, strict=True)
+    )
+    return right / max(1, len(outputs))

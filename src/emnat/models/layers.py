@@ -1,0 +1,241 @@
+"""The Transformer's parts, shared by teacher and student.
+
+Shapes: B source sentences; N target rows, a multiple of B (N/B beams or candidates of each source stand next to each
+other); S source positions; T target positions; D hidden; H heads; d = D/H; V vocabulary.
+Several target rows share one encoded source: cross-attention folds them into the query axis and copies nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from emnat.config import Model
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An encoded source."""
+
+    states_BSD: Tensor
+    mask_B11S: Tensor  # True where there is a token
+
+
+@dataclass
+class Cache:
+    """Keys and values of the target positions so far, in buffers made once for the longest output."""
+
+    keys_NHTd: Tensor
+    values_NHTd: Tensor
+
+    def select(self, rows_N: Tensor) -> None:
+        self.keys_NHTd = self.keys_NHTd.index_select(0, rows_N)
+        self.values_NHTd = self.values_NHTd.index_select(0, rows_N)
+
+
+def length_mask(lengths_B: Tensor, size: int) -> Tensor:
+    """(B, 1, 1, size), True inside each length."""
+    return (torch.arange(size, device=lengths_B.device) < lengths_B[:, None])[:, None, None, :]
+
+
+class Embedding(nn.Module):
+    """Token vectors, used for source, target and output alike, and the learned positions of both sides."""
+
+    def __init__(self, settings: Model, vocabulary: int, positions: int) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.randn(vocabulary, settings.hidden) * settings.hidden**-0.5)
+        self.source_positions = nn.Parameter(torch.randn(positions, settings.hidden) * 0.1)
+        self.target_positions = nn.Parameter(torch.randn(positions, settings.hidden) * 0.1)
+        self.scale = math.sqrt(settings.hidden)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def source(self, tokens_BS: Tensor) -> Tensor:
+        return self._embed(tokens_BS, self.source_positions[: tokens_BS.shape[1]])
+
+    def target(self, tokens_NT: Tensor, first_position: int = 0) -> Tensor:
+        end = first_position + tokens_NT.shape[1]
+        return self._embed(tokens_NT, self.target_positions[first_position:end])
+
+    def logits(self, states_NTD: Tensor) -> Tensor:
+        return F.linear(states_NTD, self.tokens)
+
+    def _embed(self, tokens_NT: Tensor, positions_TD: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(F.embedding(tokens_NT, self.tokens) * self.scale + positions_TD)
+        return embedded
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inputs = nn.Linear(hidden, 3 * hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None) -> Tensor:
+        """Without a mask, causal: padding at the end is then out of sight of every real position."""
+        query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_NTD).chunk(3, dim=-1))
+        attended = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask_N11T, is_causal=mask_N11T is None
+        )
+        return merge_heads(self.output, attended)
+
+    def step(self, x_N1D: Tensor, cache: Cache, position: int) -> Tensor:
+        query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_N1D).chunk(3, dim=-1))
+        cache.keys_NHTd[:, :, position] = key[:, :, 0]
+        cache.values_NHTd[:, :, position] = value[:, :, 0]
+        seen = slice(0, position + 1)
+        attended = F.scaled_dot_product_attention(
+            query, cache.keys_NHTd[:, :, seen], cache.values_NHTd[:, :, seen]
+        )
+        return merge_heads(self.output, attended)
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(hidden, hidden)
+        self.key_value = nn.Linear(hidden, 2 * hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def keys_and_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = (split_heads(part, self.heads) for part in self.key_value(memory_BSD).chunk(2, dim=-1))
+        return key, value
+
+    def forward(self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], mask_B11S: Tensor) -> Tensor:
+        key, value = keys_values_BHSd
+        folded = x_NTD.reshape(key.shape[0], -1, x_NTD.shape[-1])
+        attended = F.scaled_dot_product_attention(
+            split_heads(self.query(folded), self.heads), key, value, attn_mask=mask_B11S
+        )
+        return merge_heads(self.output, attended).view_as(x_NTD)
+
+
+class FeedForward(nn.Module):
+    def __init__(self, hidden: int, filter_size: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(hidden, filter_size)
+        self.outer = nn.Linear(filter_size, hidden)
+
+    def forward(self, x_NTD: Tensor) -> Tensor:
+        out: Tensor = self.outer(F.relu(self.inner(x_NTD)))
+        return out
+
+
+class Residual(nn.Module):
+    """x + dropout(sublayer(norm(x))), or norm(x + dropout(sublayer(x))) with post-norm."""
+
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(settings.hidden)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.before = settings.norm == "pre"
+
+    def enter(self, x_NTD: Tensor) -> Tensor:
+        entered: Tensor = self.norm(x_NTD) if self.before else x_NTD
+        return entered
+
+    def leave(self, x_NTD: Tensor, change_NTD: Tensor) -> Tensor:
+        out: Tensor = x_NTD + self.dropout(change_NTD)
+        return out if self.before else self.norm(out)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.attention = SelfAttention(settings.hidden, settings.heads)
+        self.feed_forward = FeedForward(settings.hidden, settings.filter)
+        self.around_attention, self.around_feed_forward = Residual(settings), Residual(settings)
+
+    def forward(self, x_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
+        x_BSD = self.around_attention.leave(
+            x_BSD, self.attention(self.around_attention.enter(x_BSD), mask_B11S)
+        )
+        return self.around_feed_forward.leave(x_BSD, self.feed_forward(self.around_feed_forward.enter(x_BSD)))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, settings: Model) -> None:
+        super().__init__()
+        self.attention = SelfAttention(settings.hidden, settings.heads)
+        self.cross = CrossAttention(settings.hidden, settings.heads)
+        self.feed_forward = FeedForward(settings.hidden, settings.filter)
+        self.around_attention, self.around_cross = Residual(settings), Residual(settings)
+        self.around_feed_forward = Residual(settings)
+
+    def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None, memory: Memory) -> Tensor:
+        x_NTD = self.around_attention.leave(
+            x_NTD, self.attention(self.around_attention.enter(x_NTD), mask_N11T)
+        )
+        return self._after_self_attention(
+            x_NTD, self.cross.keys_and_values(memory.states_BSD), memory.mask_B11S
+        )
+
+    def step(
+        self,
+        x_N1D: Tensor,
+        cache: Cache,
+        position: int,
+        keys_values_BHSd: tuple[Tensor, Tensor],
+        mask_B11S: Tensor,
+    ) -> Tensor:
+        entered = self.around_attention.enter(x_N1D)
+        x_N1D = self.around_attention.leave(x_N1D, self.attention.step(entered, cache, position))
+        return self._after_self_attention(x_N1D, keys_values_BHSd, mask_B11S)
+
+    def _after_self_attention(
+        self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], mask_B11S: Tensor
+    ) -> Tensor:
+        entered = self.around_cross.enter(x_NTD)
+        x_NTD = self.around_cross.leave(x_NTD, self.cross(entered, keys_values_BHSd, mask_B11S))
+        return self.around_feed_forward.leave(x_NTD, self.feed_forward(self.around_feed_forward.enter(x_NTD)))
+
+
+class Encoder(nn.Module):
+    def __init__(self, settings: Model, embedding: Embedding) -> None:
+        super().__init__()
+        self._embedding = [embedding]  # in a list, so that its weights are stored once, by the model
+        self.layers = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
+        self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
+
+    def forward(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
+        mask_B11S = length_mask(source_lengths_B, source_BS.shape[1])
+        x_BSD = self._embedding[0].source(source_BS)
+        for layer in self.layers:
+            x_BSD = layer(x_BSD, mask_B11S)
+        return Memory(self.norm(x_BSD), mask_B11S)
+
+
+def split_heads(x_NTD: Tensor, heads: int) -> Tensor:
+    return x_NTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(output: nn.Linear, x_NHTd: Tensor) -> Tensor:
+    merged: Tensor = output(x_NHTd.transpose(1, 2).flatten(2))
+    return merged
+
+
+def initialise(module: nn.Module) -> None:
+    """Xavier for every matrix; the embeddings have set themselves up."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            nn.init.zeros_(part.bias)
+
+
+def normalised(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
+    """Log-probabilities, in float32, over the symbols that can be output at all."""
+    logits_NTV = logits_NTV.float()
+    logits_NTV[..., list(forbidden)] = -torch.inf
+    return logits_NTV.log_softmax(-1)
+
+
+def gather_log_prob(log_probs_NTV: Tensor, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    """Σ over each row's real positions of the log-probability of its token."""
+    chosen_NT = log_probs_NTV.gather(-1, tokens_NT[..., None])[..., 0]
+    inside_NT = torch.arange(tokens_NT.shape[1], device=tokens_NT.device) < lengths_N[:, None]
+    return torch.where(inside_NT, chosen_NT, 0.0).sum(-1)

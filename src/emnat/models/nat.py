@@ -1,0 +1,96 @@
+"""The vanilla non-autoregressive Transformer (NAT): log p(y|x; θ) = log p(T'|x) + Σ_i log p(y_i|x, T').
+
+The decoder's input is padding symbols with learned positions, no copy of the source; a classifier over the averaged
+encoder states gives the target length. A student is any model with the methods of this one. Shapes as in layers.py;
+C length candidates of each source, N = B·C.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from emnat.config import Model
+from emnat.models.layers import (
+    DecoderLayer,
+    Embedding,
+    Encoder,
+    Memory,
+    gather_log_prob,
+    initialise,
+    length_mask,
+    normalised,
+)
+from emnat.text.subwords import PAD, SPECIAL
+
+
+class NAT(nn.Module):
+    kind = "nat"
+
+    def __init__(self, settings: Model, vocabulary: int, max_tokens: int) -> None:
+        super().__init__()
+        self.settings, self.vocabulary, self.max_tokens = settings, vocabulary, max_tokens
+        self.embedding = Embedding(settings, vocabulary, positions=max_tokens)
+        self.encoder = Encoder(settings, self.embedding)
+        self.length_head = nn.Linear(settings.hidden, max_tokens)  # class i: a target of i + 1 tokens
+        self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
+        initialise(self)
+
+    def loss(
+        self,
+        source_BS: Tensor,
+        source_lengths_B: Tensor,
+        target_BT: Tensor,
+        target_lengths_B: Tensor,
+        label_smoothing: float,
+    ) -> Tensor:
+        """Cross-entropy summed over all target tokens, plus the weighted length loss at the same scale."""
+        memory = self.encode(source_BS, source_lengths_B)
+        logits_BTV = self._logits(memory, target_lengths_B, target_BT.shape[1])
+        token_loss = F.cross_entropy(
+            logits_BTV.flatten(0, 1).float(),
+            target_BT.flatten(),
+            ignore_index=PAD,
+            label_smoothing=label_smoothing,
+            reduction="sum",
+        )
+        length_loss = F.cross_entropy(self._length_logits(memory), target_lengths_B - 1)
+        return token_loss + self.settings.length_loss * length_loss * target_lengths_B.sum()
+
+    def log_prob(
+        self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor
+    ) -> Tensor:
+        """log p(y|x) of every row, the length's part included; N is a multiple of B (several targets of each source)."""
+        memory = self.encode(source_BS, source_lengths_B)
+        per_source = (source_BS.shape[0], -1)
+        length_BC = self.length_log_probs(memory).gather(1, target_lengths_N.view(per_source) - 1)
+        log_probs_NTV = normalised(self._logits(memory, target_lengths_N, target_NT.shape[1]), SPECIAL)
+        return gather_log_prob(log_probs_NTV, target_NT, target_lengths_N) + length_BC.flatten()
+
+    def encode(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
+        memory: Memory = self.encoder(source_BS, source_lengths_B)
+        return memory
+
+    def length_log_probs(self, memory: Memory) -> Tensor:
+        """(B, max_tokens): column i is the log-probability of a target of i + 1 tokens."""
+        return self._length_logits(memory).log_softmax(-1)
+
+    def propose(self, memory: Memory, lengths_BC: Tensor) -> Tensor:
+        """One pass: the log-probabilities of every position of every length candidate, (B·C, T, V)."""
+        return normalised(self._logits(memory, lengths_BC.flatten(), int(lengths_BC.max())), SPECIAL)
+
+    def _logits(self, memory: Memory, lengths_N: Tensor, size: int) -> Tensor:
+        padding_NT = torch.full((lengths_N.shape[0], size), PAD, device=lengths_N.device)
+        mask_N11T = length_mask(lengths_N, size)
+        x_NTD = self.embedding.target(padding_NT)
+        for layer in self.decoder:
+            x_NTD = layer(x_NTD, mask_N11T, memory)
+        return self.embedding.logits(self.norm(x_NTD))
+
+    def _length_logits(self, memory: Memory) -> Tensor:
+        inside_BS1 = memory.mask_B11S[:, 0, 0, :, None]
+        mean_BD = (memory.states_BSD * inside_BS1).sum(1) / inside_BS1.sum(1)
+        logits: Tensor = self.length_head(mean_BD)
+        return logits.float()

@@ -1,0 +1,78 @@
+"""The E-step's choice: which candidate becomes the next teacher's target. Pure functions of scores.
+
+Every rule has one signature: the student's, the teacher's and the referee's log-probabilities of the candidates,
+(N, K) each, and gives a score to be maximised. Shapes: N sources, K candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emnat.config import EM, Rule
+
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class CandidateScores:
+    """Log-probabilities of the candidates; -inf in `teacher` marks one that does not exist."""
+
+    student: Floats  # log p_NAR(y|x; θ^t)
+    teacher: Floats  # log p_AR(y|x; φ^t)
+    quality: Floats  # Q_x(y) = log p_AR(y|x; φ^1)
+
+
+def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> Floats:
+    student, teacher = scores.student.astype(np.float64), scores.teacher.astype(np.float64)
+    if rule == "nar":
+        return student
+    if rule == "ratio":
+        return student - teacher
+    if rule == "posterior":  # q* of the paper, with one λ for all: p_NAR · p_AR(φ^1)^λ
+        return student + posterior_weight * scores.quality.astype(np.float64)
+    # The paper's p_AR · log(p_NAR / p_AR). Sequence probabilities underflow, but order does not need them: compare
+    # sign first, then log p_AR + log |log-ratio| (larger is better where the ratio is positive, worse where negative).
+    ratio = student - teacher
+    with np.errstate(divide="ignore", invalid="ignore"):
+        magnitude = teacher + np.log(np.abs(ratio))
+    return _rank_signed(np.sign(ratio), magnitude)
+
+
+def select_candidates(
+    scores: CandidateScores, settings: EM, bounds: Floats | None, incumbent: int | None
+) -> npt.NDArray[np.int64]:
+    """The chosen column for each source.
+
+    Without bounds the incumbent (the target of this iteration, scored along with the others) does not compete.
+    With bounds b̂, candidates below them are out; the incumbent passes by definition, so one always remains.
+    """
+    value = rule_score(settings.rule, scores, settings.posterior_weight)
+    allowed = np.isfinite(scores.teacher) & np.isfinite(scores.student)
+    if bounds is not None:
+        allowed &= scores.quality >= bounds[:, None]
+    if incumbent is not None:
+        allowed[:, incumbent] = bounds is not None
+    # A source whose every candidate is out keeps its incumbent, or the teacher's best where there is none.
+    value = np.where(allowed, value, -np.inf)
+    chosen = value.argmax(axis=1)
+    fallback = 0 if incumbent is None else incumbent
+    return np.where(allowed.any(axis=1), chosen, fallback).astype(np.int64)
+
+
+def _rank_signed(sign: Floats, magnitude: Floats) -> Floats:
+    """A finite number that orders sign·exp(magnitude) within each row without computing the exponential."""
+    signed = np.where(sign == 0, 0.0, np.where(sign > 0, magnitude, -magnitude))
+    positions = np.lexsort((signed, sign), axis=1)
+    ranks = np.empty_like(signed)
+    np.put_along_axis(
+        ranks, positions, np.arange(signed.shape[1], dtype=float)[None].repeat(len(signed), 0), axis=1
+    )
+    return ranks
+
+
+def fraction_changed(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> float:
+    return sum(not np.array_equal(a, b) for a, b in zip(old, new, strict=True)) / max(1, len(old))

@@ -1,0 +1,435 @@
+"""The steps of Algorithm 1. Each makes one artifact of the run, or finds that it is there already.
+
+Because of that, running the whole algorithm again is how a run is continued. Shapes: N sources, K candidates.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from emnat import world
+from emnat.config import Model
+from emnat.data import (
+    EvaluationSet,
+    Sequences,
+    SequenceWriter,
+    collate_sources,
+    concatenate,
+    load_evaluation_set,
+    plan_decoding,
+    prepare_corpus,
+)
+from emnat.data.store import Ints
+from emnat.decoding import Hypotheses, Translator
+from emnat.decoding.translator import REFEREE, load_translator
+from emnat.evaluation import (
+    log_probs_of_pairs,
+    measure_latency,
+    measure_student,
+    measure_teacher,
+    multimodality,
+    validation_score,
+)
+from emnat.models import NAT, Teacher, build_model, load_model, save_model
+from emnat.progress import Work, log
+from emnat.selection import CandidateScores, fraction_changed, select_candidates
+from emnat.text import TextPipeline, load_pipeline
+from emnat.text.pipeline import VOCABULARY_FILE
+from emnat.training import Examples, discard_state, train
+from emnat.workspace import Run, clear_folder, read_facts, write_atomically
+
+_PART = 20_000  # sources whose decoding is saved at once: what an interruption can cost
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The prepared data."""
+
+    folder: Path
+    pipeline: TextPipeline
+    sources: Sequences
+    truth: Targets
+
+    @cached_property
+    def valid(self) -> EvaluationSet:
+        return load_evaluation_set(self.folder, "valid")
+
+    @cached_property
+    def test(self) -> EvaluationSet:
+        """What is reported on: the test set, or the validation set where there is no other."""
+        has_test = (self.folder / "test.source.txt").exists()
+        return load_evaluation_set(self.folder, "test") if has_test else self.valid
+
+
+@dataclass(frozen=True)
+class Targets:
+    """One target for every training source, and the artifact they come from."""
+
+    artifact: str
+    sequences: Sequences
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, by the artifact that holds it; loaded where it is needed, so that few are in memory."""
+
+    artifact: str
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
+
+    artifact: str
+    sequences: Sequences  # N·(K-1) of them: the incumbents are in their own artifact
+    scores: CandidateScores
+
+    @property
+    def incumbent_column(self) -> int:
+        return self.scores.quality.shape[1] - 1
+
+    @property
+    def incumbent_quality(self) -> Floats:
+        """Q of the target this iteration was trained on: the bounds of a restart from here."""
+        quality: Floats = self.scores.quality[:, self.incumbent_column]
+        return quality
+
+
+def prepare(run: Run) -> Corpus:
+    """Text → ids, once per run."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        clear_folder(folder)
+        return prepare_corpus(run.config, folder)
+
+    folder = run.build("data", [], make)
+    log.info("data: %s", ", ".join(f"{k} {v}" for k, v in read_facts(folder)["train"].items()))
+    pipeline = load_pipeline(folder, run.config.text)
+    truth = Targets("data", Sequences(folder, "train.target"))
+    return Corpus(folder, pipeline, Sequences(folder, "train.source"), truth)
+
+
+def train_teacher(run: Run, corpus: Corpus, stage: str, targets: Targets, start: Trained | None) -> Trained:
+    """φ: an AR model of the targets."""
+    return _train(run, corpus, f"{stage}/teacher", Teacher.kind, run.config.teacher, targets, start)
+
+
+def train_student(
+    run: Run,
+    corpus: Corpus,
+    stage: str,
+    targets: Targets,
+    start: Trained | None,
+    settings: Model | None = None,
+) -> Trained:
+    """θ: a one-pass model of the targets."""
+    return _train(run, corpus, f"{stage}/student", NAT.kind, settings or run.config.student, targets, start)
+
+
+def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
+    """Ŷ: the teacher's best output for every training source."""
+    name = f"{stage}/distilled"
+
+    def make_part(folder: Path, indices: range, work: Work) -> None:
+        best: dict[int, Ints] = {}
+        for rows, _, _, found in _search(
+            load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work
+        ):
+            tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
+            best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
+        with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
+            for i in indices:
+                writer.append(best[i])
+
+    def make(folder: Path) -> dict[str, Any]:
+        parts = _in_parts(folder, len(corpus.sources), f"distilling {stage}", make_part)
+        concatenate(parts, "train.target", folder)
+        shutil.rmtree(folder / "parts")
+        return {"length": float(Sequences(folder, "train.target").lengths.mean())}
+
+    folder = run.build(name, [teacher.artifact], make)
+    return Targets(name, Sequences(folder, "train.target"))
+
+
+def propose(
+    run: Run,
+    corpus: Corpus,
+    stage: str,
+    teacher: Trained,
+    student: Trained,
+    referee: Trained,
+    incumbent: Targets,
+) -> Candidates:
+    """The teacher's k-best list for every training source, scored by student, teacher and referee; the current
+    targets are scored too, since a bounded selection may have to keep them."""
+    name = f"{stage}/candidates"
+
+    def make_part(folder: Path, indices: range, work: Work) -> None:
+        models = [load(run, model) for model in (student, teacher, referee)]
+        beams = run.config.em.propose_beam
+        scores = np.empty((3, len(indices), beams + 1), np.float32)
+        lists: dict[int, list[Ints]] = {}
+        for rows, source_BS, source_lengths_B, found in _search(
+            models[1], corpus.sources, indices, beams, work
+        ):
+            tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
+            batch_scores = _score_candidates(models, source_BS, source_lengths_B, tokens_BKT, lengths_BK)
+            batch_scores[1, :, :beams][~found.scores_MK.isfinite().cpu().numpy()] = -np.inf
+            scores[:, rows - indices.start] = batch_scores
+            for row, tokens_KT, lengths_K in zip(
+                rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True
+            ):
+                lists[int(row)] = [tokens_KT[k, : lengths_K[k]] for k in range(beams)]
+        with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
+            for i in indices:
+                for tokens in lists[i]:
+                    writer.append(tokens)
+        np.save(folder / "scores.npy", scores)
+
+    def make(folder: Path) -> dict[str, Any]:
+        parts = _in_parts(folder, len(corpus.sources), f"proposing {stage}", make_part)
+        concatenate(parts, "candidates", folder)
+        np.save(
+            folder / "scores.npy",
+            np.concatenate([np.load(p / "scores.npy", allow_pickle=False) for p in parts], 1),
+        )
+        shutil.rmtree(folder / "parts")
+        return {"candidates": run.config.em.propose_beam}
+
+    parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
+    folder = run.build(name, parents, make)
+    scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    return Candidates(name, Sequences(folder, "candidates"), CandidateScores(scores[0], scores[1], scores[2]))
+
+
+def select(
+    run: Run, corpus: Corpus, stage: str, candidates: Candidates, incumbent: Targets, bounds: Floats | None
+) -> Targets:
+    """Y^{t+1}: one candidate per source, by the rule and above the bounds."""
+    name = f"{stage}/targets"
+
+    def make(folder: Path) -> dict[str, Any]:
+        column = candidates.incumbent_column
+        chosen = select_candidates(candidates.scores, run.config.em, bounds, column)
+        with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
+            for i, choice in enumerate(chosen):
+                kept = choice == column
+                writer.append(
+                    incumbent.sequences[i] if kept else candidates.sequences[i * column + int(choice)]
+                )
+        selected = Sequences(folder, "train.target")
+        best = [candidates.sequences[i * column] for i in range(len(selected))]
+        return {
+            "not the teacher's best": fraction_changed(best, selected),
+            "kept incumbent": float((chosen == column).mean()),
+            "length": float(selected.lengths.mean()),
+        }
+
+    folder = run.build(name, [candidates.artifact, incumbent.artifact], make)
+    log.info("%s: %s", name, ", ".join(f"{k} {v:.3f}" for k, v in read_facts(folder).items()))
+    return Targets(name, Sequences(folder, "train.target"))
+
+
+def measure(
+    run: Run,
+    corpus: Corpus,
+    stage: str,
+    teacher: Trained | None,
+    student: Trained,
+    referee: Trained,
+    learned: Targets,
+) -> float:
+    """Everything the report shows about an iteration; returns the validation score that EM goes by."""
+    name = f"{stage}/measures"
+
+    def make(folder: Path) -> dict[str, Any]:
+        lowercase = run.config.evaluate.lowercase
+        translator = load(run, student, referee)
+        lengths = np.maximum(corpus.sources.lengths, learned.sequences.lengths)
+        log_probs = log_probs_of_pairs(translator, corpus.sources, learned.sequences, lengths, f"NCM {stage}")
+        present = np.isfinite(log_probs)
+        cm, ncm = multimodality(log_probs[present], learned.sequences.lengths[present])
+        rows, outputs = measure_student(translator, corpus.test, lowercase)
+        valid = validation_score(
+            translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase
+        )
+        result: dict[str, Any] = {"validation": valid, "cm": cm, "ncm": ncm, "student": rows}
+        if teacher is not None:
+            result["teacher"], teacher_outputs = measure_teacher(load(run, teacher), corpus.test, lowercase)
+            outputs |= teacher_outputs
+        for decoder, ids in outputs.items():
+            lines = "".join(corpus.pipeline.decode_target(line) + "\n" for line in ids)
+            write_atomically(folder / f"{decoder}.txt", lines.encode())
+        write_atomically(folder / "measures.json", json.dumps(result, indent=1).encode())
+        return {"validation": valid, "ncm": ncm}
+
+    parents = [student.artifact, referee.artifact, learned.artifact] + ([teacher.artifact] if teacher else [])
+    facts = read_facts(run.build(name, parents, make))
+    log.info("%s: validation %.2f, NCM %.4f", stage, facts["validation"], facts["ncm"])
+    return float(facts["validation"])
+
+
+def publish(
+    run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trained, referee: Trained
+) -> Path:
+    """The model directory users load: the student, the referee that rescores for it, and how fast they are."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        for trained, file_name in ((student, "model"), (referee, REFEREE)):
+            model, text = load_model(run.artifact(trained.artifact), torch.device("cpu"))
+            save_model(model, folder, text, file_name)
+        shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
+        sources = [ids for ids in corpus.test.source_ids if len(ids)][: run.config.evaluate.latency_sentences]
+        runs = run.config.evaluate.latency_runs
+        latency = measure_latency(load(run, student, referee), sources, runs)
+        latency |= measure_latency(load(run, teacher), sources, runs)
+        write_atomically(folder / "latency.json", json.dumps(latency, indent=1).encode())
+        return {"student": student.artifact}
+
+    return run.build(name, [student.artifact, referee.artifact, teacher.artifact], make)
+
+
+def load(run: Run, trained: Trained, referee: Trained | None = None) -> Translator:
+    translator = load_translator(run.artifact(trained.artifact), run.config.device, run.config.decode)
+    translator.precision = run.config.precision
+    if referee is not None:
+        model, _ = load_model(run.artifact(referee.artifact), translator.device)
+        assert isinstance(model, Teacher)
+        translator.referee = model
+    return translator
+
+
+def _train(
+    run: Run, corpus: Corpus, name: str, kind: str, settings: Model, targets: Targets, start: Trained | None
+) -> Trained:
+    config = run.config
+
+    def make(folder: Path) -> dict[str, Any]:
+        device = world.choose_device(config.device)
+        seed = world.derive_seed(config.seed, name)
+        torch.manual_seed(seed)
+        model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(
+            device
+        )
+        if start is not None and config.em.warm_start:
+            model.load_state_dict(load_model(run.artifact(start.artifact), device)[0].state_dict())
+        translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
+        examples = _examples(corpus, targets)
+        validate = partial(
+            validation_score,
+            translator,
+            corpus.valid,
+            settings.training.validation_sentences,
+            settings.training.validate_by,
+            config.evaluate.lowercase,
+        )
+        scalars = run.directory / "tensorboard" / name.replace("/", "-")
+        facts = train(
+            model,
+            examples,
+            validate,
+            settings.training,
+            seed=seed,
+            device=device,
+            precision=config.precision,
+            folder=folder,
+            name=name,
+            scalars=scalars,
+        )
+        save_model(model, folder, config.text)
+        shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
+        discard_state(folder)
+        return facts
+
+    parents = [targets.artifact] + ([start.artifact] if start and config.em.warm_start else [])
+    run.build(name, parents, make)
+    return Trained(name)
+
+
+def _examples(corpus: Corpus, targets: Targets) -> Examples:
+    lengths = np.maximum(corpus.sources.lengths, targets.sequences.lengths)
+    return Examples(corpus.sources, targets.sequences, lengths)
+
+
+def _in_parts(
+    folder: Path, count: int, name: str, make_part: Callable[[Path, range, Work], None]
+) -> list[Path]:
+    """Do a corpus-sized job part by part; parts that an earlier process finished are taken as they are."""
+    parts = []
+    with Work(name, count) as work:
+        for start in range(0, count, _PART):
+            part = folder / "parts" / f"{start:09d}"
+            indices = range(start, min(start + _PART, count))
+            if part.exists():
+                work.advance(len(indices))
+            else:
+                unfinished = part.with_suffix(".partial")
+                unfinished.mkdir(parents=True, exist_ok=True)
+                make_part(unfinished, indices, work)
+                unfinished.rename(part)
+            parts.append(part)
+    return parts
+
+
+def _search(
+    teacher: Translator, sources: Sequences, indices: range, beams: int, work: Work
+) -> Iterator[tuple[Ints, Tensor, Tensor, Hypotheses]]:
+    """The teacher's k best for some sources, in batches of similar length: rows, source ids, their lengths, results."""
+    started = time.monotonic()
+    done = 0
+    for batch in plan_decoding(
+        sources.lengths[indices.start : indices.stop], teacher.settings.tokens // beams
+    ):
+        rows = batch + indices.start
+        source_BS, source_lengths_B = (part.to(teacher.device) for part in collate_sources(sources, rows))
+        with world.autocast(teacher.device, teacher.precision):
+            found = teacher.search(source_BS, source_lengths_B, beams)
+        yield rows, source_BS, source_lengths_B, found
+        done += len(rows)
+        work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
+
+
+def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
+    """Tokens (B, K+1, T) and lengths (B, K+1): the k best, then the incumbent. A missing one is a copy of the best."""
+    exists_BK = found.scores_MK.isfinite()
+    tokens_BKT = torch.where(exists_BK[..., None], found.tokens_MKT, found.tokens_MKT[:, :1])
+    lengths_BK = torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
+    old_BT, old_lengths_B = (part.to(tokens_BKT.device) for part in collate_sources(incumbents, rows))
+    width = max(tokens_BKT.shape[2], old_BT.shape[1])
+    tokens_BKT = F.pad(tokens_BKT, (0, width - tokens_BKT.shape[2]))
+    old_B1T = F.pad(old_BT, (0, width - old_BT.shape[1]))[:, None]
+    return torch.cat([tokens_BKT, old_B1T], 1), torch.cat([lengths_BK, old_lengths_B[:, None]], 1)
+
+
+def _score_candidates(
+    models: Sequence[Translator],
+    source_BS: Tensor,
+    source_lengths_B: Tensor,
+    tokens_BKT: Tensor,
+    lengths_BK: Tensor,
+) -> Floats:
+    """log p of every candidate under every model, (models, B, K)."""
+    tokens_NT = tokens_BKT[:, :, : int(lengths_BK.max())].flatten(0, 1)
+    columns = []
+    with torch.inference_mode():
+        for scorer in models:
+            with world.autocast(scorer.device, scorer.precision):
+                log_prob_N = scorer.model.log_prob(
+                    source_BS, source_lengths_B, tokens_NT, lengths_BK.flatten()
+                )
+            columns.append(log_prob_N.view_as(lengths_BK))
+    return torch.stack(columns).cpu().numpy()

@@ -1,0 +1,21 @@
+"""Moses normalisation and tokenisation through sacremoses, and the way back."""
+
+from __future__ import annotations
+
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+
+class Moses:
+    """One language's tokeniser: `split` makes tokens separated by spaces, `join` undoes it as well as it can be."""
+
+    def __init__(self, language: str) -> None:
+        self._normalizer = MosesPunctNormalizer(lang=language)
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+
+    def split(self, line: str) -> str:
+        normalised = self._normalizer.normalize(line)
+        return str(self._tokenizer.tokenize(normalised, escape=False, return_str=True))
+
+    def join(self, line: str) -> str:
+        return str(self._detokenizer.detokenize(line.split(" "), unescape=False))

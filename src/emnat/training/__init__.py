@@ -1,0 +1,6 @@
+"""The one loop that trains every model. It knows losses and validation scores, not what a model is for."""
+
+from emnat.training.checkpoints import discard_state
+from emnat.training.loop import Examples, train
+
+__all__ = ["Examples", "discard_state", "train"]

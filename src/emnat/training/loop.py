@@ -1,0 +1,202 @@
+"""One loop for every model, top to bottom: batches, gradients, a step; now and then validate and save.
+
+All randomness of a step (dropout) is seeded by its number, so a training that was interrupted goes on as if it had not
+been.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from emnat import world
+from emnat.config import Training
+from emnat.data import Batch, collate, plan_epoch
+from emnat.data.store import Ints
+from emnat.errors import UserError
+from emnat.models import AnyModel
+from emnat.progress import Work, log
+from emnat.training import checkpoints
+from emnat.training.checkpoints import Progress
+from emnat.training.optimiser import learning_rate, make_optimiser
+
+_LOG_EVERY = 50  # steps; reading the loss makes a GPU wait, so not at every one
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What to learn from: source i goes with target i."""
+
+    sources: Sequence[Ints]
+    targets: Sequence[Ints]
+    lengths: Ints  # of the longer side of each pair
+
+
+def train(
+    model: AnyModel,
+    examples: Examples,
+    validate: Callable[[], float],
+    settings: Training,
+    *,
+    seed: int,
+    device: torch.device,
+    precision: str,
+    folder: Path,
+    name: str,
+    scalars: Path,
+) -> dict[str, Any]:
+    """Train `model` in place, to the best weights found; `validate` scores it as it is (higher is better).
+
+    `folder` holds the state while training; a later call with the same arguments goes on from there. The caller
+    discards the state (`discard_state`) once the model is safe elsewhere.
+    """
+    optimiser = make_optimiser(model, settings)
+    progress = checkpoints.load_state(folder, model, optimiser)
+    batches = _endless_batches(examples, settings, seed, progress)
+    with (
+        Work(f"training {name}", settings.steps, progress.step) as work,
+        SummaryWriter(str(scalars), purge_step=progress.step) as writer,
+    ):
+        meter = _Meter(writer, work)
+        while progress.step < settings.steps and not _out_of_patience(progress, settings):
+            micro_batches = list(islice(batches, settings.accumulate))
+            progress.step += 1
+            torch.manual_seed(world.derive_seed("dropout", seed, progress.step))
+            rate = learning_rate(progress.step, settings)
+            meter.add(
+                _step(model, micro_batches, optimiser, rate, settings, device, precision), micro_batches
+            )
+            if progress.step % _LOG_EVERY == 0:
+                meter.report(progress.step, rate)
+            if progress.step % settings.validate_every == 0 or progress.step == settings.steps:
+                score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
+                writer.add_scalar("validation", score, progress.step)
+    return _finish(model, validate, progress, settings, folder)
+
+
+def _step(
+    model: AnyModel,
+    micro_batches: list[Batch],
+    optimiser: torch.optim.Optimizer,
+    rate: float,
+    settings: Training,
+    device: torch.device,
+    precision: str,
+) -> torch.Tensor:
+    """One update from the gradients of all micro-batches together; gives the loss per target token."""
+    model.train()
+    optimiser.param_groups[0]["lr"] = rate
+    optimiser.zero_grad(set_to_none=True)
+    tokens = sum(int(batch.target_lengths_B.sum()) for batch in micro_batches)
+    total = torch.zeros((), device=device)
+    for batch in micro_batches:
+        batch = batch.to(device)
+        with world.autocast(device, precision):
+            summed = model.loss(
+                batch.source_BS,
+                batch.source_lengths_B,
+                batch.target_BT,
+                batch.target_lengths_B,
+                settings.label_smoothing,
+            )
+        loss = summed / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+    optimiser.step()
+    return total
+
+
+def _endless_batches(
+    examples: Examples, settings: Training, seed: int, progress: Progress
+) -> Iterator[Batch]:
+    """From where `progress` stands; `progress` moves on as batches are taken."""
+    while True:
+        plan = plan_epoch(examples.lengths, settings.tokens, seed, progress.epoch)
+        while progress.batch < len(plan):
+            indices = plan[progress.batch]
+            progress.batch += 1
+            yield collate(examples.sources, examples.targets, indices)
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+
+
+def _out_of_patience(progress: Progress, settings: Training) -> bool:
+    return (
+        bool(settings.patience and progress.scores) and progress.validations_since_best() >= settings.patience
+    )
+
+
+def _validate_and_save(
+    model: AnyModel,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    validate: Callable[[], float],
+    settings: Training,
+    folder: Path,
+) -> float:
+    model.eval()
+    score = validate()
+    progress.scores.append((progress.step, score))
+    log.info("  step %d: validation %.4f", progress.step, score)
+    checkpoints.save_weights(checkpoints.snapshot_path(folder, progress.step), model)
+    if progress.best_step == progress.step:
+        checkpoints.save_weights(folder / checkpoints.BEST, model)
+    checkpoints.save_state(folder, model, optimiser, progress)
+    for step, _ in progress.scores[: -settings.average]:
+        checkpoints.snapshot_path(folder, step).unlink(missing_ok=True)
+    return score
+
+
+def _finish(
+    model: AnyModel, validate: Callable[[], float], progress: Progress, settings: Training, folder: Path
+) -> dict[str, Any]:
+    """Leave the better of the best single checkpoint and the average of the last ones in the model."""
+    best_score = max(score for _, score in progress.scores)
+    last = [checkpoints.snapshot_path(folder, step) for step, _ in progress.scores[-settings.average :]]
+    model.load_state_dict(checkpoints.average(last))
+    model.eval()
+    average_score = validate() if len(last) > 1 else -math.inf
+    if average_score < best_score:
+        model.load_state_dict(checkpoints.load_weights(folder / checkpoints.BEST))
+    return {
+        "steps": progress.step,
+        "epochs": progress.epoch,
+        "scores": progress.scores,
+        "best_step": progress.best_step,
+        "best_score": best_score,
+        "average_score": average_score if len(last) > 1 else None,
+        "chosen": "average" if average_score >= best_score else "best",
+    }
+
+
+class _Meter:
+    """Loss and speed since the last report."""
+
+    def __init__(self, writer: SummaryWriter, work: Work) -> None:
+        self._writer, self._work = writer, work
+        self._losses: list[torch.Tensor] = []
+        self._tokens, self._since = 0, time.monotonic()
+
+    def add(self, loss: torch.Tensor, batches: list[Batch]) -> None:
+        self._losses.append(loss)
+        self._tokens += sum(int(batch.target_lengths_B.sum()) for batch in batches)
+
+    def report(self, step: int, rate: float) -> None:
+        loss = float(torch.stack(self._losses).mean())
+        speed = self._tokens / (time.monotonic() - self._since)
+        if not np.isfinite(loss):
+            raise UserError(f"the loss is not a number at step {step}: lower learning_rate or raise warmup.")
+        self._writer.add_scalar("loss", loss, step)
+        self._writer.add_scalar("learning rate", rate, step)
+        self._writer.add_scalar("target tokens per second", speed, step)
+        self._work.advance(len(self._losses), f"loss {loss:.3f}, {speed:,.0f} target tokens/s")
+        self._losses, self._tokens, self._since = [], 0, time.monotonic()

@@ -1,0 +1,24 @@
+"""Adam with decoupled weight decay; warm-up, then the inverse square root of the step."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from emnat.config import Training
+
+
+def make_optimiser(model: nn.Module, settings: Training) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+
+
+def learning_rate(step: int, settings: Training) -> float:
+    """Of step 1, 2, …: linear up to the peak at `warmup`, then falling with the square root."""
+    return settings.learning_rate * min(step / settings.warmup, (settings.warmup / step) ** 0.5)

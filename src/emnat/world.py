@@ -1,0 +1,38 @@
+"""The machine a process runs on: device, precision, seeds. Nothing here knows of models or text."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+
+import torch
+
+from emnat.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device = {name!r}, but PyTorch sees no GPU here: use device = 'cpu' or 'auto'.")
+    return torch.device(name)
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+    """bf16 arithmetic where asked for; `auto` means bf16 on a GPU and float32 on a CPU."""
+    wants_bf16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, dtype=torch.bfloat16) if wants_bf16 else contextlib.nullcontext()
+
+
+def derive_seed(*parts: object) -> int:
+    """A 63-bit seed that depends on every part, so that each stage and step draws its own randomness."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def describe(device: torch.device) -> str:
+    """The hardware, in words, for signatures of timings."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({torch.get_num_threads()} threads)"
