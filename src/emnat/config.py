@@ -124,9 +124,7 @@ class Decode(Section):
     length_candidates: Positive = 9
     beam: Positive = 5  # of the teacher, when it translates
     length_penalty: Annotated[float, Field(ge=0)] = 0.6
-    max_length_factor: Annotated[float, Field(gt=0)] = (
-        2.0  # an AR output has at most factor·source + extra tokens
-    )
+    max_length_factor: Annotated[float, Field(gt=0)] = 2.0  # an AR output has at most factor·source + extra tokens
     max_length_extra: Annotated[int, Field(ge=0)] = 10
     tokens: Positive = 8_192  # of one decoding batch, counted over all beams or length candidates
 
@@ -186,8 +184,7 @@ def differences(old: Config, new: Config) -> list[str]:
     return [
         f"{key}: {before.get(key)!r} → {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-        and not any(key == k or key.startswith(k + ".") for k in MAY_CHANGE)
+        if before.get(key) != after.get(key) and not any(key == k or key.startswith(k + ".") for k in MAY_CHANGE)
     ]
 
 

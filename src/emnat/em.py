@@ -15,6 +15,7 @@ from emnat.config import EM
 from emnat.steps import Targets, Trained
 from emnat.workspace import Run
 
+Branch = Literal["free", "bounded"]
 Move = Literal["go on", "restart with bounds", "stop"]
 
 
@@ -23,7 +24,7 @@ class Iteration:
     """What iteration t of a branch has made: φ^t learned `targets`, θ^t learned `distilled`."""
 
     t: int
-    branch: Literal["free", "bounded"]
+    branch: Branch
     targets: Targets
     teacher: Trained
     distilled: Targets
@@ -39,7 +40,8 @@ def run_em(run: Run) -> Iteration:
     """Train φ^1 on the ground truth, alternate M- and E-steps until validation stops improving; the best iteration."""
     em = run.config.em
     corpus = steps.prepare(run)
-    t, branch, bounds = 1, "free", None
+    t, bounds = 1, None
+    branch: Branch = "free"
     targets = corpus.truth
     referee = teacher = steps.train_teacher(run, corpus, stage_name(branch, t), targets, start=None)
     student = None

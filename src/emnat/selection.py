@@ -68,11 +68,9 @@ def _rank_signed(sign: Floats, magnitude: Floats) -> Floats:
     signed = np.where(sign == 0, 0.0, np.where(sign > 0, magnitude, -magnitude))
     positions = np.lexsort((signed, sign), axis=1)
     ranks = np.empty_like(signed)
-    np.put_along_axis(
-        ranks, positions, np.arange(signed.shape[1], dtype=float)[None].repeat(len(signed), 0), axis=1
-    )
+    np.put_along_axis(ranks, positions, np.arange(signed.shape[1], dtype=float)[None].repeat(len(signed), 0), axis=1)
     return ranks
 
 
-def fraction_changed(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> float:
+def fraction_changed(old: Sequence[npt.ArrayLike], new: Sequence[npt.ArrayLike]) -> float:
     return sum(not np.array_equal(a, b) for a, b in zip(old, new, strict=True)) / max(1, len(old))

@@ -100,7 +100,7 @@ class Candidates:
 
     @property
     def incumbent_column(self) -> int:
-        return self.scores.quality.shape[1] - 1
+        return int(self.scores.quality.shape[1]) - 1
 
     @property
     def incumbent_quality(self) -> Floats:
@@ -146,9 +146,7 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
 
     def make_part(folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
-        for rows, _, _, found in _search(
-            load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work
-        ):
+        for rows, _, _, found in _search(load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
             best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
@@ -179,20 +177,17 @@ def propose(
     name = f"{stage}/candidates"
 
     def make_part(folder: Path, indices: range, work: Work) -> None:
-        models = [load(run, model) for model in (student, teacher, referee)]
+        loaded = {model: load(run, model) for model in (student, teacher, referee)}
+        models = [loaded[model] for model in (student, teacher, referee)]
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
         lists: dict[int, list[Ints]] = {}
-        for rows, source_BS, source_lengths_B, found in _search(
-            models[1], corpus.sources, indices, beams, work
-        ):
+        for rows, source_BS, source_lengths_B, found in _search(models[1], corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
             batch_scores = _score_candidates(models, source_BS, source_lengths_B, tokens_BKT, lengths_BK)
             batch_scores[1, :, :beams][~found.scores_MK.isfinite().cpu().numpy()] = -np.inf
             scores[:, rows - indices.start] = batch_scores
-            for row, tokens_KT, lengths_K in zip(
-                rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True
-            ):
+            for row, tokens_KT, lengths_K in zip(rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True):
                 lists[int(row)] = [tokens_KT[k, : lengths_K[k]] for k in range(beams)]
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
             for i in indices:
@@ -228,9 +223,7 @@ def select(
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
             for i, choice in enumerate(chosen):
                 kept = choice == column
-                writer.append(
-                    incumbent.sequences[i] if kept else candidates.sequences[i * column + int(choice)]
-                )
+                writer.append(incumbent.sequences[i] if kept else candidates.sequences[i * column + int(choice)])
         selected = Sequences(folder, "train.target")
         best = [candidates.sequences[i * column] for i in range(len(selected))]
         return {
@@ -264,9 +257,7 @@ def measure(
         present = np.isfinite(log_probs)
         cm, ncm = multimodality(log_probs[present], learned.sequences.lengths[present])
         rows, outputs = measure_student(translator, corpus.test, lowercase)
-        valid = validation_score(
-            translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase
-        )
+        valid = validation_score(translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase)
         result: dict[str, Any] = {"validation": valid, "cm": cm, "ncm": ncm, "student": rows}
         if teacher is not None:
             result["teacher"], teacher_outputs = measure_teacher(load(run, teacher), corpus.test, lowercase)
@@ -283,9 +274,7 @@ def measure(
     return float(facts["validation"])
 
 
-def publish(
-    run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trained, referee: Trained
-) -> Path:
+def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trained, referee: Trained) -> Path:
     """The model directory users load: the student, the referee that rescores for it, and how fast they are."""
 
     def make(folder: Path) -> dict[str, Any]:
@@ -322,9 +311,7 @@ def _train(
         device = world.choose_device(config.device)
         seed = world.derive_seed(config.seed, name)
         torch.manual_seed(seed)
-        model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(
-            device
-        )
+        model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if start is not None and config.em.warm_start:
             model.load_state_dict(load_model(run.artifact(start.artifact), device)[0].state_dict())
         translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
@@ -365,9 +352,7 @@ def _examples(corpus: Corpus, targets: Targets) -> Examples:
     return Examples(corpus.sources, targets.sequences, lengths)
 
 
-def _in_parts(
-    folder: Path, count: int, name: str, make_part: Callable[[Path, range, Work], None]
-) -> list[Path]:
+def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, range, Work], None]) -> list[Path]:
     """Do a corpus-sized job part by part; parts that an earlier process finished are taken as they are."""
     parts = []
     with Work(name, count) as work:
@@ -391,9 +376,7 @@ def _search(
     """The teacher's k best for some sources, in batches of similar length: rows, source ids, their lengths, results."""
     started = time.monotonic()
     done = 0
-    for batch in plan_decoding(
-        sources.lengths[indices.start : indices.stop], teacher.settings.tokens // beams
-    ):
+    for batch in plan_decoding(sources.lengths[indices.start : indices.stop], teacher.settings.tokens // beams):
         rows = batch + indices.start
         source_BS, source_lengths_B = (part.to(teacher.device) for part in collate_sources(sources, rows))
         with world.autocast(teacher.device, teacher.precision):
@@ -428,8 +411,6 @@ def _score_candidates(
     with torch.inference_mode():
         for scorer in models:
             with world.autocast(scorer.device, scorer.precision):
-                log_prob_N = scorer.model.log_prob(
-                    source_BS, source_lengths_B, tokens_NT, lengths_BK.flatten()
-                )
+                log_prob_N = scorer.model.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_BK.flatten())
             columns.append(log_prob_N.view_as(lengths_BK))
     return torch.stack(columns).cpu().numpy()

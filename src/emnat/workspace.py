@@ -83,9 +83,7 @@ def find_run(directory: Path) -> Run:
     """A run that exists, for the commands that only read it."""
     written = directory / "config.toml"
     if not written.exists():
-        raise UserError(
-            f"{directory}: not a run directory (it has no config.toml): make one with 'emnat train'."
-        )
+        raise UserError(f"{directory}: not a run directory (it has no config.toml): make one with 'emnat train'.")
     return Run(directory, _read_run_config(written))
 
 
@@ -149,9 +147,7 @@ def explained_disk_errors(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"{place}: the disk is full; make space and run the same command again."
-            ) from error
+            raise UserError(f"{place}: the disk is full; make space and run the same command again.") from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"{place}: cannot write here ({error.strerror}).") from error
         raise

@@ -52,7 +52,8 @@ def plan_epoch(lengths: Ints, tokens: int, seed: int, epoch: int) -> list[Ints]:
 def plan_decoding(lengths: Ints, tokens: int) -> list[Ints]:
     """Index arrays that cover all sentences, longest first, so that the largest batch comes first."""
     order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
+    batches: list[Ints] = []
+    start = 0
     while start < len(order):
         rows = max(1, tokens // max(1, int(lengths[order[start]])))
         batches.append(order[start : start + rows])

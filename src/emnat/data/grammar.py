@@ -43,7 +43,7 @@ def _nouns(table: str) -> list[Noun]:
 def _verbs(table: str) -> list[Verb]:
     rows = (line.split(" = ") for line in table.strip().splitlines())
     return [
-        Verb(*german.split(), english=tuple(tuple(form.split()) for form in english.split(" / ")))
+        Verb(german.split()[0], german.split()[1], tuple(tuple(form.split()) for form in english.split(" / ")))
         for german, english in rows
     ]
 
@@ -54,67 +54,33 @@ def _phrases(table: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 _PEOPLE = _nouns("""
-m Lehrer = teacher
 m Nachbar = neighbour
 m Arzt = doctor / physician
 m Junge = boy / lad
 m Bäcker = baker
 m Polizist = policeman / police officer
-m Gast = guest / visitor
-m Freund = friend / pal
 m Bruder = brother
-m Onkel = uncle
-m Bauer = farmer
-m Verkäufer = salesman / shop assistant
-m Chef = boss / manager
-m Maler = painter / artist
 f Frau = woman / lady
 f Schwester = sister
-f Tante = aunt
 f Ärztin = doctor / physician
-f Köchin = cook
-f Studentin = student
 f Sängerin = singer / vocalist
-f Freundin = friend / girlfriend
-f Tochter = daughter
-f Königin = queen
 n Mädchen = girl
 n Kind = child / kid
 """)
 
 _THINGS = _nouns("""
 m Brief = letter
-m Apfel = apple
 m Schlüssel = key
 m Hut = hat
-m Mantel = coat / overcoat
-m Teller = plate
-m Stuhl = chair
 m Koffer = suitcase / bag
-m Tisch = table
-m Ring = ring
-m Regenschirm = umbrella
-m Kuchen = cake
 f Zeitung = newspaper / paper
 f Tasche = bag / handbag
-f Blume = flower
 f Uhr = watch / clock
-f Lampe = lamp / light
-f Karte = map / card
-f Flasche = bottle
-f Tasse = cup / mug
-f Decke = blanket
-f Kiste = box / crate
 n Buch = book
 n Bild = picture / painting
 n Fahrrad = bicycle / bike
 n Auto = car / automobile
-n Radio = radio
-n Kleid = dress
-n Messer = knife
-n Brot = loaf
 n Geschenk = present / gift
-n Foto = photo / photograph
 """)
 
 _ADJECTIVES = _phrases("""
@@ -125,21 +91,14 @@ groß = big / large
 schön = beautiful / lovely
 rot = red
 blau = blue
-teuer = expensive / costly
 schwer = heavy
-seltsam = strange / odd
-kaputt = broken
-leer = empty
 """)
 
 _PERSON_ADJECTIVES = _phrases("""
 alt = old
-jung = young
 müde = tired / weary
 freundlich = friendly / kind
-berühmt = famous / well-known
 klug = clever / smart
-reich = rich / wealthy
 krank = sick / ill
 """)
 
@@ -147,18 +106,12 @@ _TAKES_THING = _verbs("""
 gekauft kaufen = buy bought / purchase purchased
 gefunden finden = find found / discover discovered
 repariert reparieren = repair repaired / fix fixed
-gestohlen stehlen = steal stole
-gewaschen waschen = wash washed
-vergessen vergessen = forget forgot
 zerbrochen zerbrechen = break broke / smash smashed
 gemalt malen = paint painted / draw drew
 versteckt verstecken = hide hid / conceal concealed
 geputzt putzen = clean cleaned / polish polished
-verloren verlieren = lose lost
-bestellt bestellen = order ordered
 aufgehoben aufheben = pick picked up
 weggeworfen wegwerfen = throw threw away
-zurückgebracht zurückbringen = bring brought back / take took back
 mitgenommen mitnehmen = take took along
 """)
 
@@ -166,8 +119,6 @@ _GIVES = _verbs("""
 gegeben geben = give gave / hand handed
 gezeigt zeigen = show showed
 geschickt schicken = send sent / mail mailed
-geliehen leihen = lend lent / loan loaned
-verkauft verkaufen = sell sold
 gebracht bringen = bring brought
 geschenkt schenken = give gave / offer offered
 """)
@@ -180,9 +131,6 @@ gesungen singen = sing sang
 gewartet warten = wait waited
 getanzt tanzen = dance danced
 geweint weinen = cry cried / weep wept
-gelesen lesen = read read
-gekocht kochen = cook cooked
-gespielt spielen = play played
 """)
 
 _PAST_TIMES = _phrases("""
@@ -190,11 +138,7 @@ gestern = yesterday
 heute Morgen = this morning
 letzte Woche = last week
 am Montag = on Monday
-am Sonntag = on Sunday
-vor zwei Tagen = two days ago
-im Sommer = in summer / in the summer
 gestern Abend = last night / yesterday evening
-vor kurzem = recently / a short time ago
 """)
 
 _FUTURE_TIMES = _phrases("""
@@ -203,7 +147,6 @@ heute Abend = tonight / this evening
 nächste Woche = next week
 am Freitag = on Friday
 bald = soon / before long
-in zwei Tagen = in two days / two days from now
 """)
 
 _PLACES = _phrases("""
@@ -212,28 +155,21 @@ in der Küche = in the kitchen
 am See = at the lake / by the lake
 auf dem Markt = at the market
 vor dem Haus = in front of the house / outside the house
-in der Schule = at school / in the school
 im Wald = in the forest / in the woods
 am Bahnhof = at the station / at the railway station
-in der Stadt = in town / in the city
-hinter der Kirche = behind the church
 """)
 
 _MANNERS = _phrases("""
 schnell = quickly / rapidly
 leise = quietly / silently
 vorsichtig = carefully / cautiously
-heimlich = secretly
 fröhlich = happily / cheerfully
-langsam = slowly
 """)
 
 _OPINIONS = _phrases("""
 Ich glaube = I think / I believe
-Ich weiß = I know
 Wir hoffen = we hope
 Alle sagen = everyone says / everybody says
-Man sagt = people say / they say
 Ich habe gehört = I heard / I have heard
 """)
 
@@ -242,7 +178,6 @@ weil = because / since
 obwohl = although / even though / though
 bevor = before
 nachdem = after
-als = when
 """)
 
 _DETERMINERS = {  # German forms by case and gender; English forms
@@ -267,9 +202,9 @@ class _Sentence:
 
     def draw(self) -> Pair:
         kind = self._random.random()
-        if kind < 0.62:
+        if kind < 0.82:
             german, english = self._main_clause()
-        elif kind < 0.82:
+        elif kind < 0.9:
             german, english = self._two_clauses()
         else:
             german, english = self._opinion()
@@ -284,13 +219,15 @@ class _Sentence:
 
     def _main_clause(self) -> Pair:
         """Subject, auxiliary in second place, the rest, the verb last."""
-        (subject, english_subject), (auxiliary, middle, verb), predicate = self._clause_parts()
-        time, english_times = self._random.choice(_FUTURE_TIMES if auxiliary == "wird" else _PAST_TIMES)
-        has_time = self._maybe(0.7)
+        future = self._maybe(0.3)
+        (subject, english_subject), (auxiliary, middle, verb), predicate = self._clause_parts(future=future)
+        time, english_times = self._random.choice(_FUTURE_TIMES if future else _PAST_TIMES)
+        has_time = self._maybe(0.55)
         german = [subject, auxiliary, time if has_time else "", middle, verb]
         if has_time and self._maybe(0.5):
             german = [time, auxiliary, subject, middle, verb]
-        return _join(german), self._with_time([english_subject, predicate], self._one(english_times) if has_time else "")
+        english_time = self._one(english_times) if has_time else ""
+        return _join(german), self._with_time([english_subject, predicate], english_time)
 
     def _with_time(self, clause: list[str], time: str) -> str:
         """A time may open an English sentence or close it."""
@@ -315,23 +252,23 @@ class _Sentence:
 
     def _opinion(self) -> Pair:
         opinion, english_opinions = self._random.choice(_OPINIONS)
-        (subject, english_subject), (auxiliary, middle, verb), predicate = self._clause_parts()
+        (subject, english_subject), (auxiliary, middle, verb), predicate = self._clause_parts(future=self._maybe(0.3))
         german = f"{opinion}, dass {_join([subject, middle, verb, auxiliary])}"
         that = self._one(["that", ""])
         return german, _join([self._one(english_opinions), that, english_subject, predicate])
 
-    def _clause_parts(self, short: bool = False) -> tuple[Pair, tuple[str, str, str], str]:
+    def _clause_parts(self, short: bool = False, future: bool = False) -> tuple[Pair, tuple[str, str, str], str]:
         """((subject, its English), (auxiliary, middle, verb), English predicate)."""
         subject = self._noun_phrase(self._random.choice(_PEOPLE), "nom", _PERSON_ADJECTIVES)
-        future, negative = self._maybe(0.3), self._maybe(0.15)
+        negative = self._maybe(0.15)
         objects, english_objects, verb, english = self._verb_and_objects(short)
         german_middle, after = [objects], []
         manner = ""
-        if not negative and self._maybe(0.25):
+        if not negative and self._maybe(0.15):
             german_manner, english_manners = self._random.choice(_MANNERS)
             german_middle.append(german_manner)
             manner = self._one(english_manners)
-        if not short and self._maybe(0.4):
+        if not short and self._maybe(0.15):
             german_place, english_places = self._random.choice(_PLACES)
             german_middle.append(german_place)
             after.append(self._one(english_places))
@@ -357,12 +294,12 @@ class _Sentence:
     def _verb_and_objects(self, short: bool) -> tuple[str, str, Verb, tuple[str, ...]]:
         """German objects, English objects (with a particle where it belongs), the verb, its chosen English."""
         kind = self._random.random()
-        if kind < (0.35 if short else 0.2):
+        if kind < (0.4 if short else 0.25):
             verb = self._random.choice(_ALONE)
             return "", "", verb, self._random.choice(verb.english)
         thing = self._random.choice(_THINGS)
         german_thing, english_thing = self._object(thing)
-        if kind < 0.7:
+        if kind < 0.78:
             verb = self._random.choice(_TAKES_THING)
             english = self._random.choice(verb.english)
             if len(english) == 3:
@@ -376,7 +313,7 @@ class _Sentence:
 
     def _object(self, thing: Noun) -> Pair:
         """A thing in the accusative, at times with its owner: two English genitives."""
-        if not self._maybe(0.2):
+        if not self._maybe(0.12):
             return self._noun_phrase(thing, "acc", _ADJECTIVES)
         owner = self._random.choice([noun for noun in _PEOPLE if noun.gender == "f"])  # no genitive ending to add
         determiner = self._one(list(_GENITIVES))
@@ -389,10 +326,10 @@ class _Sentence:
         determiner = self._random.choices(list(_DETERMINERS), weights=[4, 3, 2, 1])[0]
         forms, english_determiner = _DETERMINERS[determiner]
         german, english = [_form(forms[case], noun)], []
-        if self._maybe(0.35):
+        if self._maybe(0.15):
             adjective, english_adjectives = self._random.choice(adjectives)
             ending = _form(_ENDINGS[case][0 if determiner == "der" else 1], noun)
-            if self._maybe(0.25):
+            if self._maybe(0.2):
                 german.append("sehr")
                 english.append(self._one(["very", "really"]))
             german.append(_inflect(adjective, ending))
@@ -434,13 +371,13 @@ def _form(forms: str, noun: Noun) -> str:
 
 
 def _inflect(adjective: str, ending: str) -> str:
-    stem = {"teuer": "teur", "müde": "müd"}.get(adjective, adjective)
+    stem = "müd" if adjective == "müde" else adjective
     return stem + ending
 
 
 def _oblique(noun: str) -> str:
     """The weak masculines of the lexicon take -n or -en outside the nominative."""
-    return {"Nachbar": "Nachbarn", "Junge": "Jungen", "Polizist": "Polizisten", "Bauer": "Bauern"}.get(noun, noun)
+    return {"Nachbar": "Nachbarn", "Junge": "Jungen", "Polizist": "Polizisten"}.get(noun, noun)
 
 
 def _join(parts: Sequence[str]) -> str:

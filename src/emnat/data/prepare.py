@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from emnat.config import Config, Data, Text
-from emnat.data.store import Sequences, SequenceWriter
+from emnat.data.store import Ints, Sequences, SequenceWriter
 from emnat.errors import UserError
 from emnat.text import TextPipeline, Vocabulary, read_lines, read_pairs, train_vocabulary
 from emnat.text.pipeline import VOCABULARY_FILE, LineProcessor
@@ -32,17 +34,15 @@ class EvaluationSet:
     sources: list[str]  # raw
     references: list[str]  # raw
     processed_references: list[str]  # as the model's own output looks before de-tokenisation
-    source_ids: Sequences
-    target_ids: Sequences
+    source_ids: Sequence[Ints]
+    target_ids: Sequence[Ints]
 
 
 def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
     """Fill `folder` with the vocabulary and all sets; the result says how many pairs were kept and dropped, and why."""
     counts = _write_clean_text(config, folder)
     serialized = train_vocabulary(
-        lambda: itertools.chain(
-            read_lines(folder / "train.source.txt"), read_lines(folder / "train.target.txt")
-        ),
+        lambda: itertools.chain(read_lines(folder / "train.source.txt"), read_lines(folder / "train.target.txt")),
         config.text.subwords,
         config.text.vocabulary,
         derive_seed("vocabulary", config.seed),
@@ -62,8 +62,26 @@ def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
 
 
 def load_evaluation_set(folder: Path, name: str) -> EvaluationSet:
-    texts = [list(read_lines(folder / f"{name}.{part}.txt")) for part in ("source", "reference", "processed")]
-    return EvaluationSet(*texts, Sequences(folder, f"{name}.source"), Sequences(folder, f"{name}.target"))
+    sources, references, processed = (
+        list(read_lines(folder / f"{name}.{part}.txt")) for part in ("source", "reference", "processed")
+    )
+    source_ids, target_ids = Sequences(folder, f"{name}.source"), Sequences(folder, f"{name}.target")
+    return EvaluationSet(sources, references, processed, source_ids, target_ids)
+
+
+def evaluation_set_from_pairs(pairs: Iterable[tuple[str, str]], pipeline: TextPipeline) -> EvaluationSet:
+    """The same from text that belongs to no run."""
+    limit = pipeline.settings.max_tokens
+    members = list(pairs)
+    if not members:
+        raise UserError("there is nothing to evaluate: the files are empty.")
+    return EvaluationSet(
+        [source for source, _ in members],
+        [target for _, target in members],
+        [pipeline.lines.target(target) for _, target in members],
+        [np.array(pipeline.encode_source(source)[:limit], np.int64) for source, _ in members],
+        [np.array(pipeline.encode_target(target)[:limit], np.int64) for _, target in members],
+    )
 
 
 def reason_to_drop(source: str, target: str, settings: Data) -> str | None:
@@ -151,9 +169,7 @@ def _encode_training_text(pipeline: TextPipeline, folder: Path) -> int:
     return dropped
 
 
-def _write_evaluation_set(
-    files: Sequence[str], name: str, pipeline: TextPipeline, folder: Path
-) -> dict[str, int]:
+def _write_evaluation_set(files: Sequence[str], name: str, pipeline: TextPipeline, folder: Path) -> dict[str, int]:
     """All lines are kept: a score is over the whole set. What a model cannot read is cut to its positions."""
     limit, size, count = pipeline.settings.max_tokens, len(pipeline.vocabulary), 0
     write = partial(Path.open, mode="w", encoding="utf-8", newline="\n")
@@ -164,7 +180,8 @@ def _write_evaluation_set(
         SequenceWriter(folder, f"{name}.source", size) as source_ids,
         SequenceWriter(folder, f"{name}.target", size) as target_ids,
     ):
-        for count, (source, target) in enumerate(read_pairs(files), 1):
+        for source, target in read_pairs(files):
+            count += 1
             sources.write(source + "\n")
             references.write(target + "\n")
             processed.write(pipeline.lines.target(target) + "\n")

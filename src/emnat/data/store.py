@@ -45,7 +45,8 @@ class Sequences(Sequence[Ints]):
 
     @property
     def lengths(self) -> Ints:
-        return np.diff(self._offsets)
+        lengths: Ints = np.diff(self._offsets)
+        return lengths
 
 
 class SequenceWriter:

@@ -62,9 +62,7 @@ class _Search:
         self._device = limits_M.device
         sentences, width = limits_M.shape[0], int(limits_M.max()) if len(limits_M) else 0
         self._limits_B = limits_M
-        self._sentence_B = torch.arange(
-            sentences, device=self._device
-        )  # which sentence an open row belongs to
+        self._sentence_B = torch.arange(sentences, device=self._device)  # which sentence an open row belongs to
         self._length = 0  # tokens of every open hypothesis
         # At first all beams of a sentence are the same, so only one may have a score.
         self._open_scores_BK = torch.full((sentences, beams), -torch.inf, device=self._device)
@@ -83,8 +81,8 @@ class _Search:
         return Hypotheses(self._tokens_MKT, self._lengths_MK, self._scores_MK, self._log_probs_MK)
 
     def advance(self, log_probs_NV: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Take one step: the next token of every row, the row it comes from, and the sentences that stay (None: all)."""
-        total_BKV = self._open_scores_BK[..., None] + log_probs_NV.unflatten(0, (-1, self._beams))
+        """Take one step: each row's next token, the row it comes from, and the sentences that stay (None: all)."""
+        total_BKV = self._open_scores_BK[..., None] + log_probs_NV.view(-1, self._beams, log_probs_NV.shape[-1])
         at_limit_B1 = (self._limits_B == self._length)[:, None]
         ending_BK = total_BKV[..., EOS].clone()
         if exact:

@@ -19,9 +19,7 @@ def odd_decode(log_probs_BTV: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor
     """
     labels, length = log_probs_BTV.shape[2], log_probs_BTV.shape[1]
     if labels < 2 and bool((lengths_B > 1).any()):
-        raise UserError(
-            "ODD needs at least 2 labels: with 1, every sequence of two positions repeats itself."
-        )
+        raise UserError("ODD needs at least 2 labels: with 1, every sequence of two positions repeats itself.")
     scores_BTR, labels_BTR = log_probs_BTV.topk(min(3, labels), dim=-1)
     ranks = scores_BTR.shape[-1]
     inside_BT = torch.arange(length, device=lengths_B.device) < lengths_B[:, None]

@@ -34,9 +34,7 @@ def decode_in_one_pass(
         lengths_BC = exact_lengths_B[:, None]
     else:
         lengths_BC = length_candidates(length_log_probs_BL, candidates)
-    tokens_NT, lengths_N, scores_N = _decode(
-        student.propose(memory, lengths_BC), lengths_BC.flatten(), decoder
-    )
+    tokens_NT, lengths_N, scores_N = _decode(student.propose(memory, lengths_BC), lengths_BC.flatten(), decoder)
     if lengths_BC.shape[1] == 1:
         return tokens_NT, lengths_N
     if referee is not None:

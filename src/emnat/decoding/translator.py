@@ -81,9 +81,7 @@ class Translator:
         rows = length_candidates if isinstance(self.model, NAT) else beam or self.settings.beam
         for indices in plan_nonempty(sources, self.settings.tokens // rows):
             source_BS, source_lengths_B = (part.to(self.device) for part in collate_sources(sources, indices))
-            exact = (
-                torch.tensor([exact_lengths[i] for i in indices]).to(self.device) if exact_lengths else None
-            )
+            exact = torch.tensor([exact_lengths[i] for i in indices]).to(self.device) if exact_lengths else None
             with world.autocast(self.device, self.precision):
                 if isinstance(self.model, NAT):
                     tokens_BT, lengths_B = decode_in_one_pass(
@@ -120,18 +118,14 @@ class Translator:
 
     def _rescorer(self, candidates: int, rescore: bool | None) -> Teacher | None:
         if rescore and self.referee is None:
-            raise UserError(
-                "this model has no referee to rescore with: use the run's directory, or rescore=False."
-            )
+            raise UserError("this model has no referee to rescore with: use the run's directory, or rescore=False.")
         return self.referee if candidates > 1 and rescore is not False else None
 
     def _encode(self, line: str, number: int) -> list[int]:
         ids = self.pipeline.encode_source(line)
         limit = self.model.max_tokens
         if len(ids) > limit:
-            log.warning(
-                "line %d: %d tokens, but the model reads %d: the rest was cut off.", number, len(ids), limit
-            )
+            log.warning("line %d: %d tokens, but the model reads %d: the rest was cut off.", number, len(ids), limit)
         return ids[:limit]
 
 
@@ -142,24 +136,18 @@ def plan_nonempty(sources: Sequence[Sequence[int] | Ints], tokens: int) -> list[
     return [present[batch] for batch in plan_decoding(lengths[present], tokens)]
 
 
-def load_translator(
-    directory: str | Path, device: str = "auto", settings: Decode | None = None
-) -> Translator:
+def load_translator(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:
     """From a model directory, or from a run (its final student)."""
     folder = Path(directory)
     if (folder / "model" / "config.json").exists():
         folder = folder / "model"
     elif (folder / "config.toml").exists():
-        raise UserError(
-            f"{folder}: this run has no finished model yet: run 'emnat train' again to continue it."
-        )
+        raise UserError(f"{folder}: this run has no finished model yet: run 'emnat train' again to continue it.")
     chosen = world.choose_device(device)
     model, text = load_model(folder, chosen)
     pipeline = load_pipeline(folder, text)
     if len(pipeline.vocabulary) != model.vocabulary:
-        raise UserError(
-            f"{folder}: the tokenizer has {len(pipeline.vocabulary)} pieces, the model {model.vocabulary}."
-        )
+        raise UserError(f"{folder}: the tokenizer has {len(pipeline.vocabulary)} pieces, the model {model.vocabulary}.")
     referee = load_model(folder, chosen, REFEREE)[0] if (folder / f"{REFEREE}.json").exists() else None
     assert referee is None or isinstance(referee, Teacher)
     return Translator(model, pipeline, chosen, referee, settings or Decode())

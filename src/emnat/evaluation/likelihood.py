@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from emnat import world
 from emnat.data import collate, plan_decoding
 from emnat.data.store import Ints
 from emnat.decoding import Translator
-from emnat.progress import Work
+from emnat.progress import Work, log
 
 Floats = npt.NDArray[np.floating]
 
@@ -35,6 +36,22 @@ def log_probs_of_pairs(
             result[indices] = log_probs_B.double().cpu().numpy()
             work.advance(len(indices))
     return result
+
+
+def log_probs_of_lines(scorer: Translator, pairs: Iterable[tuple[str, str]], block: int) -> Iterator[float]:
+    """log p(target|source) of raw text, block by block; -inf where a side is empty or longer than the model's reach."""
+    numbered = enumerate(pairs, 1)
+    limit = scorer.model.max_tokens
+    while members := list(islice(numbered, block)):
+        sources = [np.array(scorer.pipeline.encode_source(source)) for _, (source, _) in members]
+        targets = [np.array(scorer.pipeline.encode_target(target)) for _, (_, target) in members]
+        for i, (number, _) in enumerate(members):
+            longest = max(len(sources[i]), len(targets[i]))
+            if longest > limit:
+                log.warning("line %d: %d tokens, but the model reads %d: scored -inf.", number, longest, limit)
+                targets[i] = targets[i][:0]
+        lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
+        yield from log_probs_of_pairs(scorer, sources, targets, lengths, "scoring").tolist()
 
 
 def multimodality(log_probs: Floats, target_lengths: Ints) -> tuple[float, float]:

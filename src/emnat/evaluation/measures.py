@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -25,9 +27,7 @@ def decoder_name(decoder: str, length_candidates: int) -> str:
     return decoder if length_candidates == 1 else f"{decoder}_{length_candidates}"
 
 
-def measure_student(
-    translator: Translator, sentences: EvaluationSet, lowercase: bool
-) -> tuple[Rows, Outputs]:
+def measure_student(translator: Translator, sentences: EvaluationSet, lowercase: bool) -> tuple[Rows, Outputs]:
     """Scores and outputs of every decoder, single-pass and with length candidates (rescored if there is a referee)."""
     outputs: Outputs = {
         decoder_name(decoder, candidates): translator.translate_ids(
@@ -39,9 +39,7 @@ def measure_student(
     return _score_all(outputs, translator, sentences, lowercase), outputs
 
 
-def measure_teacher(
-    translator: Translator, sentences: EvaluationSet, lowercase: bool
-) -> tuple[Rows, Outputs]:
+def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase: bool) -> tuple[Rows, Outputs]:
     beam = translator.settings.beam
     outputs: Outputs = {
         "greedy": translator.translate_ids(sentences.source_ids, beam=1),
@@ -50,28 +48,19 @@ def measure_teacher(
     return _score_all(outputs, translator, sentences, lowercase), outputs
 
 
-def measure_latency(translator: Translator, sources: list[Ints], runs: int) -> dict[str, dict[str, Any]]:
+def measure_latency(translator: Translator, sources: Sequence[Ints], runs: int) -> dict[str, dict[str, Any]]:
     """Milliseconds a sentence of every decoder of this model."""
-    device, settings = translator.device, translator.settings
+    translate, settings = translator.translate_ids, translator.settings
+    ways: dict[str, Callable[[Sequence[Ints]], object]]
     if isinstance(translator.model, NAT):
-        return {
-            decoder_name(decoder, candidates): batch_1_latency(
-                lambda ids, d=decoder, c=candidates: translator.translate_ids(
-                    ids, decoder=d, length_candidates=c
-                ),
-                sources,
-                runs,
-                device,
-            )
-            for candidates in sorted({1, settings.length_candidates})
+        ways = {
+            decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
+            for count in sorted({1, settings.length_candidates})
             for decoder in DECODERS
         }
-    return {
-        name: batch_1_latency(
-            lambda ids, b=beam: translator.translate_ids(ids, beam=b), sources, runs, device
-        )
-        for name, beam in (("greedy", 1), (f"beam_{settings.beam}", settings.beam))
-    }
+    else:
+        ways = {"greedy": partial(translate, beam=1), f"beam_{settings.beam}": partial(translate, beam=settings.beam)}
+    return {name: batch_1_latency(way, sources, runs, translator.device) for name, way in ways.items()}
 
 
 def validation_score(
@@ -83,9 +72,7 @@ def validation_score(
 ) -> float:
     """How good a model is, higher is better: greedy or single-pass output, or minus the loss per token."""
     count = min(count, len(sentences.sources))
-    sources, targets = (
-        [ids[i] for i in range(count)] for ids in (sentences.source_ids, sentences.target_ids)
-    )
+    sources, targets = ([ids[i] for i in range(count)] for ids in (sentences.source_ids, sentences.target_ids))
     if by == "loss":
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
         log_probs = log_probs_of_pairs(translator, sources, targets, lengths, "validating")
@@ -99,6 +86,4 @@ def validation_score(
 
 
 def _score_all(outputs: Outputs, translator: Translator, sentences: EvaluationSet, lowercase: bool) -> Rows:
-    return {
-        name: score_outputs(ids, sentences, translator.pipeline, lowercase) for name, ids in outputs.items()
-    }
+    return {name: score_outputs(ids, sentences, translator.pipeline, lowercase) for name, ids in outputs.items()}

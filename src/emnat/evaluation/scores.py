@@ -55,7 +55,5 @@ def repeat_rate(outputs: Sequence[Sequence[int]]) -> float:
 
 def accuracy(outputs: Sequence[Sequence[int]], references: Sequence[Ints]) -> float:
     """The share of sentences that equal their reference in every token."""
-    right = sum(
-        np.array_equal(output, reference) for output, reference in zip(outputs, references, strict=True)
-    )
+    right = sum(np.array_equal(output, reference) for output, reference in zip(outputs, references, strict=True))
     return right / max(1, len(outputs))

@@ -48,8 +48,8 @@ class Embedding(nn.Module):
     def __init__(self, settings: Model, vocabulary: int, positions: int) -> None:
         super().__init__()
         self.tokens = nn.Parameter(torch.randn(vocabulary, settings.hidden) * settings.hidden**-0.5)
-        self.source_positions = nn.Parameter(torch.randn(positions, settings.hidden) * 0.1)
-        self.target_positions = nn.Parameter(torch.randn(positions, settings.hidden) * 0.1)
+        self.source_positions = nn.Parameter(torch.randn(positions, settings.hidden))
+        self.target_positions = nn.Parameter(torch.randn(positions, settings.hidden))
         self.scale = math.sqrt(settings.hidden)
         self.dropout = nn.Dropout(settings.dropout)
 
@@ -78,9 +78,7 @@ class SelfAttention(nn.Module):
     def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None) -> Tensor:
         """Without a mask, causal: padding at the end is then out of sight of every real position."""
         query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_NTD).chunk(3, dim=-1))
-        attended = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask_N11T, is_causal=mask_N11T is None
-        )
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_N11T, is_causal=mask_N11T is None)
         return merge_heads(self.output, attended)
 
     def step(self, x_N1D: Tensor, cache: Cache, position: int) -> Tensor:
@@ -88,9 +86,7 @@ class SelfAttention(nn.Module):
         cache.keys_NHTd[:, :, position] = key[:, :, 0]
         cache.values_NHTd[:, :, position] = value[:, :, 0]
         seen = slice(0, position + 1)
-        attended = F.scaled_dot_product_attention(
-            query, cache.keys_NHTd[:, :, seen], cache.values_NHTd[:, :, seen]
-        )
+        attended = F.scaled_dot_product_attention(query, cache.keys_NHTd[:, :, seen], cache.values_NHTd[:, :, seen])
         return merge_heads(self.output, attended)
 
 
@@ -152,9 +148,7 @@ class EncoderLayer(nn.Module):
         self.around_attention, self.around_feed_forward = Residual(settings), Residual(settings)
 
     def forward(self, x_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
-        x_BSD = self.around_attention.leave(
-            x_BSD, self.attention(self.around_attention.enter(x_BSD), mask_B11S)
-        )
+        x_BSD = self.around_attention.leave(x_BSD, self.attention(self.around_attention.enter(x_BSD), mask_B11S))
         return self.around_feed_forward.leave(x_BSD, self.feed_forward(self.around_feed_forward.enter(x_BSD)))
 
 
@@ -168,12 +162,8 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(settings)
 
     def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None, memory: Memory) -> Tensor:
-        x_NTD = self.around_attention.leave(
-            x_NTD, self.attention(self.around_attention.enter(x_NTD), mask_N11T)
-        )
-        return self._after_self_attention(
-            x_NTD, self.cross.keys_and_values(memory.states_BSD), memory.mask_B11S
-        )
+        x_NTD = self.around_attention.leave(x_NTD, self.attention(self.around_attention.enter(x_NTD), mask_N11T))
+        return self._after_self_attention(x_NTD, self.cross.keys_and_values(memory.states_BSD), memory.mask_B11S)
 
     def step(
         self,
@@ -211,7 +201,8 @@ class Encoder(nn.Module):
 
 
 def split_heads(x_NTD: Tensor, heads: int) -> Tensor:
-    return x_NTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+    rows, length, hidden = x_NTD.shape
+    return x_NTD.view(rows, length, heads, hidden // heads).transpose(1, 2)
 
 
 def merge_heads(output: nn.Linear, x_NHTd: Tensor) -> Tensor:

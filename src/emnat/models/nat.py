@@ -62,7 +62,7 @@ class NAT(nn.Module):
     def log_prob(
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor
     ) -> Tensor:
-        """log p(y|x) of every row, the length's part included; N is a multiple of B (several targets of each source)."""
+        """log p(y|x) of every row, its length's part included; N is a multiple of B (several targets of each source)."""
         memory = self.encode(source_BS, source_lengths_B)
         per_source = (source_BS.shape[0], -1)
         length_BC = self.length_log_probs(memory).gather(1, target_lengths_N.view(per_source) - 1)

@@ -47,9 +47,7 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> tuple
     description, text = _read_description(_description_path(folder, name))
     try:
         settings = Model.model_validate(description["model"])
-        model = build_model(
-            description["kind"], settings, description["vocabulary"], description["max_tokens"]
-        )
+        model = build_model(description["kind"], settings, description["vocabulary"], description["max_tokens"])
     except (KeyError, ValidationError, TypeError) as error:
         raise UserError(f"{_description_path(folder, name)}: not a model description ({error}).") from None
     path = folder / f"{name}.safetensors"
@@ -59,9 +57,7 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> tuple
         raise UserError(f"{path}: missing; the model directory is incomplete.") from None
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: truncated, damaged or of another model ({reason}): restore the file."
-        ) from None
+        raise UserError(f"{path}: truncated, damaged or of another model ({reason}): restore the file.") from None
     return model.to(device).eval(), text
 
 

@@ -5,6 +5,8 @@ Shapes as in layers.py; K beams of each source, N = B·K.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,9 +33,7 @@ class Teacher(nn.Module):
     def __init__(self, settings: Model, vocabulary: int, max_tokens: int) -> None:
         super().__init__()
         self.settings, self.vocabulary, self.max_tokens = settings, vocabulary, max_tokens
-        self.embedding = Embedding(
-            settings, vocabulary, positions=max_tokens + 1
-        )  # one more: BOS stands in front
+        self.embedding = Embedding(settings, vocabulary, positions=max_tokens + 1)  # one more: BOS stands in front
         self.encoder = Encoder(settings, self.embedding)
         self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
@@ -84,7 +84,8 @@ class TeacherState:
     def __init__(self, teacher: Teacher, memory: Memory, beams: int, steps: int) -> None:
         self._teacher = teacher
         self._mask_B11S = memory.mask_B11S
-        self._memory = [layer.cross.keys_and_values(memory.states_BSD) for layer in teacher.decoder]
+        self._layers = cast(list[DecoderLayer], list(teacher.decoder))
+        self._memory = [layer.cross.keys_and_values(memory.states_BSD) for layer in self._layers]
         self._position = 0
         batch, heads, _, depth = self._memory[0][0].shape
         shape = (batch * beams, heads, steps, depth)
@@ -94,7 +95,7 @@ class TeacherState:
         """Feed the token just chosen in every row; get the log-probabilities of the next, (N, V)."""
         teacher = self._teacher
         x_N1D = teacher.embedding.target(tokens_N[:, None], self._position)
-        for layer, cache, keys_values in zip(teacher.decoder, self._caches, self._memory, strict=True):
+        for layer, cache, keys_values in zip(self._layers, self._caches, self._memory, strict=True):
             x_N1D = layer.step(x_N1D, cache, self._position, keys_values, self._mask_B11S)
         self._position += 1
         return normalised(teacher.embedding.logits(teacher.norm(x_N1D[:, 0])), _FORBIDDEN)
@@ -106,8 +107,7 @@ class TeacherState:
         if sentences_B is not None:
             self._mask_B11S = self._mask_B11S.index_select(0, sentences_B)
             self._memory = [
-                (key.index_select(0, sentences_B), value.index_select(0, sentences_B))
-                for key, value in self._memory
+                (key.index_select(0, sentences_B), value.index_select(0, sentences_B)) for key, value in self._memory
             ]
 
 
@@ -116,6 +116,4 @@ def _after_bos(target_NT: Tensor) -> Tensor:
 
 
 def _with_eos(target_NT: Tensor, lengths_N: Tensor) -> Tensor:
-    return F.pad(target_NT, (0, 1), value=PAD).scatter(
-        1, lengths_N[:, None], torch.full_like(lengths_N, EOS)[:, None]
-    )
+    return F.pad(target_NT, (0, 1), value=PAD).scatter(1, lengths_N[:, None], torch.full_like(lengths_N, EOS)[:, None])

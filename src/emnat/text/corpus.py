@@ -26,9 +26,7 @@ def read_pairs(files: Sequence[str]) -> Iterator[Pair]:
     elif len(files) == 1:
         yield from map(_line_parser(files[0]), itertools.count(1), read_lines(files[0]))
     else:
-        raise UserError(
-            f"a corpus is two aligned files or one .tsv or .jsonl file; {len(files)} files were given."
-        )
+        raise UserError(f"a corpus is two aligned files or one .tsv or .jsonl file; {len(files)} files were given.")
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -33,9 +33,7 @@ class Vocabulary:
         if self._processor.id_to_piece(CONCAT) != "<concat>":
             raise UserError(f"{origin}: not a vocabulary made by emnat (it has no <concat> symbol).")
         self._has_bytes = self._processor.is_byte(self._processor.piece_to_id("<0xE2>"))
-        self._space_mark_ids = [
-            self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE_MARK.encode()
-        ]
+        self._space_mark_ids = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE_MARK.encode()]
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -58,19 +56,15 @@ class Vocabulary:
         return [str(self._processor.id_to_piece(int(token))) for token in ids]
 
 
-def train_vocabulary(
-    lines: Callable[[], Iterator[str]], kind: Literal["bpe", "word"], size: int, seed: int
-) -> bytes:
+def train_vocabulary(lines: Callable[[], Iterator[str]], kind: Literal["bpe", "word"], size: int, seed: int) -> bytes:
     """A serialized sentencepiece model of at most `size` pieces; `lines` gives the processed text, from its start."""
-    settings = {
+    settings: dict[str, Any] = {
         "model_type": kind,
         "pad_id": PAD,
         "bos_id": BOS,
         "eos_id": EOS,
         "unk_id": UNK,
-        "control_symbols": [
-            "<concat>"
-        ],  # a control symbol is never read from text, even if someone writes it there
+        "control_symbols": ["<concat>"],  # a control symbol is never read from text, even if someone writes it there
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
         "add_dummy_prefix": False,
@@ -88,21 +82,15 @@ def train_vocabulary(
     except RuntimeError as error:
         needed = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
         if needed:
-            raise UserError(
-                f"text.vocabulary = {size} is too small: this corpus needs at least {needed[1]}."
-            ) from None
+            raise UserError(f"text.vocabulary = {size} is too small: this corpus needs at least {needed[1]}.") from None
         possible = re.search(r"<= (\d+)", str(error))
         if possible is None:
             raise UserError(f"the vocabulary cannot be trained: {error}.") from None
-        return _train(
-            lines(), int(possible[1]), settings
-        )  # a corpus too small for so many pieces gets what it has
+        return _train(lines(), int(possible[1]), settings)  # a corpus too small for so many pieces gets what it has
 
 
-def _train(lines: Iterator[str], size: int, settings: dict[str, object]) -> bytes:
+def _train(lines: Iterator[str], size: int, settings: dict[str, Any]) -> bytes:
     model = io.BytesIO()
     spaced = (" " + line for line in lines)  # as in Vocabulary.encode
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=spaced, model_writer=model, vocab_size=size, **settings
-    )
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=spaced, model_writer=model, vocab_size=size, **settings)
     return model.getvalue()

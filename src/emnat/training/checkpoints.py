@@ -88,9 +88,7 @@ def discard_state(folder: Path) -> None:
 
 def _save(tensors: Weights, path: Path, metadata: dict[str, str]) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    save_file(
-        {name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata
-    )
+    save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)

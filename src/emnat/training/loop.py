@@ -72,9 +72,7 @@ def train(
             progress.step += 1
             torch.manual_seed(world.derive_seed("dropout", seed, progress.step))
             rate = learning_rate(progress.step, settings)
-            meter.add(
-                _step(model, micro_batches, optimiser, rate, settings, device, precision), micro_batches
-            )
+            meter.add(_step(model, micro_batches, optimiser, rate, settings, device, precision), micro_batches)
             if progress.step % _LOG_EVERY == 0:
                 meter.report(progress.step, rate)
             if progress.step % settings.validate_every == 0 or progress.step == settings.steps:
@@ -116,9 +114,7 @@ def _step(
     return total
 
 
-def _endless_batches(
-    examples: Examples, settings: Training, seed: int, progress: Progress
-) -> Iterator[Batch]:
+def _endless_batches(examples: Examples, settings: Training, seed: int, progress: Progress) -> Iterator[Batch]:
     """From where `progress` stands; `progress` moves on as batches are taken."""
     while True:
         plan = plan_epoch(examples.lengths, settings.tokens, seed, progress.epoch)
@@ -130,9 +126,7 @@ def _endless_batches(
 
 
 def _out_of_patience(progress: Progress, settings: Training) -> bool:
-    return (
-        bool(settings.patience and progress.scores) and progress.validations_since_best() >= settings.patience
-    )
+    return bool(settings.patience and progress.scores) and progress.validations_since_best() >= settings.patience
 
 
 def _validate_and_save(

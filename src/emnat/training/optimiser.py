@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -21,4 +23,4 @@ def make_optimiser(model: nn.Module, settings: Training) -> torch.optim.AdamW:
 
 def learning_rate(step: int, settings: Training) -> float:
     """Of step 1, 2, …: linear up to the peak at `warmup`, then falling with the square root."""
-    return settings.learning_rate * min(step / settings.warmup, (settings.warmup / step) ** 0.5)
+    return settings.learning_rate * min(step / settings.warmup, math.sqrt(settings.warmup / step))

@@ -1,0 +1,275 @@
+"""The commands, thin: they read arguments, call the library, and print. Errors of a user's exit with code 2."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from emnat._version import __version__
+from emnat.config import Config, NarDecoder, load_config
+from emnat.contrast import run_contrast
+from emnat.data.grammar import write_corpus
+from emnat.data.prepare import evaluation_set_from_pairs, load_evaluation_set
+from emnat.data.synthetic import Experiment
+from emnat.data.synthetic import write_corpus as write_synthetic_corpus
+from emnat.decoding.translator import load_translator
+from emnat.em import run_em
+from emnat.errors import UserError
+from emnat.evaluation import log_probs_of_lines, measure_latency, measure_student, measure_teacher
+from emnat.models import NAT
+from emnat.progress import log
+from emnat.report import collect, print_tables, write_page, write_results_file
+from emnat.steps import prepare as prepare_data
+from emnat.text import decode_lines, read_pairs
+from emnat.text.corpus import parse_tsv
+from emnat.workspace import Run, find_run, locked, open_run, read_facts
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console()
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file; see recipes/.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, e.g. em.iterations=4.")
+]
+ModelDirectory = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory or a model directory.")]
+Decoder = Annotated[NarDecoder | None, typer.Option(help="How a student's output is read off (default: odd).")]
+LengthCandidates = Annotated[int, typer.Option(min=1, help="Target lengths tried at once.")]
+Rescore = Annotated[bool | None, typer.Option(help="Let the referee choose among them (default: if there is one).")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size of a teacher; 1 is greedy.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+def demo(
+    run: Annotated[str, typer.Option(help="Where to put everything.")] = "runs/demo",
+    seed: Annotated[int, typer.Option(help="Of the corpus and of all training.")] = 1,
+    pairs: Annotated[int, typer.Option(min=10, help="Training pairs to generate.")] = 6_000,
+    overrides: Overrides = None,
+) -> None:
+    """The whole EM loop on the embedded corpus: a few minutes, ending in a results table and a report."""
+    corpus = write_corpus(Path(run) / "corpus", train=pairs, valid=400, test=500, seed=seed)
+    finished = _train(_packaged_config("demo.toml", run, seed, corpus, overrides))
+    _print_samples(finished)
+    _report(finished, as_json=False, page=None)
+
+
+@app.command()
+def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Text files → vocabulary and ids. `train` does this too; alone, it shows what cleaning keeps and drops."""
+    run = open_run(load_config(config, overrides or []))
+    with locked(run):
+        facts = read_facts(prepare_data(run).folder)
+    table = Table(title=f"Prepared in {run.directory / 'data'}")
+    table.add_column("set")
+    table.add_column("pairs", justify="right")
+    for name, counts in facts.items():
+        for reason, count in counts.items() if isinstance(counts, dict) else [("pieces", counts)]:
+            table.add_row(f"{name}: {reason}", str(count))
+    console.print(table)
+
+
+@app.command()
+def train(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Run EM as the config says, from text to a one-pass model. Run it again to continue after an interruption."""
+    _report(_train(load_config(config, overrides or [])), as_json=False, page=None)
+
+
+@app.command()
+def translate(
+    model: ModelDirectory,
+    decoder: Decoder = None,
+    length_candidates: LengthCandidates = 1,
+    rescore: Rescore = None,
+    beam: Beam = None,
+    device: Device = "auto",
+    block: Annotated[int, typer.Option(min=1, help="Lines read before theirs are written.")] = 1_000,
+) -> None:
+    """Translate standard input to standard output, line for line."""
+    translator = load_translator(model, device)
+    lines = decode_lines(sys.stdin.buffer, "standard input")
+    out = sys.stdout.buffer
+    for number, line in enumerate(translator.stream(lines, decoder, length_candidates, rescore, beam, block), 1):
+        out.write(line.encode() + b"\n")
+        if number % block == 0:
+            out.flush()
+    out.flush()
+
+
+@app.command()
+def score(
+    model: ModelDirectory,
+    device: Device = "auto",
+    block: Annotated[int, typer.Option(min=1, help="Lines read before theirs are written.")] = 1_000,
+) -> None:
+    """Write log p(target|source) for every line `source TAB target` of standard input (-inf for an empty side)."""
+    translator = load_translator(model, device)
+    lines = decode_lines(sys.stdin.buffer, "standard input")
+    pairs = (parse_tsv(line, f"standard input, line {number}") for number, line in enumerate(lines, 1))
+    for value in log_probs_of_lines(translator, pairs, block):
+        sys.stdout.write(f"{value:.6f}\n")
+    sys.stdout.flush()
+
+
+@app.command()
+def evaluate(
+    model: ModelDirectory,
+    source: Annotated[Path | None, typer.Option(help="Text to translate (default: the run's test set).")] = None,
+    target: Annotated[Path | None, typer.Option(help="Its references.")] = None,
+    lowercase: Annotated[bool, typer.Option(help="Compare without case.")] = False,
+    latency: Annotated[int, typer.Option(min=0, help="Sentences to time at batch 1; 0: none.")] = 50,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score every decoder of a model: BLEU with its signature, chrF, length ratio, repeats, accuracy, latency."""
+    translator = load_translator(model, device)
+    if source and target:
+        sentences = evaluation_set_from_pairs(read_pairs([str(source), str(target)]), translator.pipeline)
+    elif source or target:
+        raise UserError("give both --source and --target, or neither.")
+    else:
+        sentences = load_evaluation_set(find_run(model).artifact("data"), "test")
+    measure = measure_student if isinstance(translator.model, NAT) else measure_teacher
+    rows, _ = measure(translator, sentences, lowercase)
+    if latency:
+        sources = [ids for ids in sentences.source_ids if len(ids)][:latency]
+        for name, entry in measure_latency(translator, sources, runs=5).items():
+            rows[name] |= {"latency_ms": entry["ms"], "hardware": entry["hardware"]}
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        _print_scores(rows)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and write nothing.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Where to write the page (default: RUN/report.html).")] = None,
+) -> None:
+    """Print the paper's tables for a run, and write one self-contained HTML page."""
+    _report(find_run(run), as_json, page)
+
+
+@app.command()
+def synthetic(
+    experiment: Annotated[Experiment, typer.Argument(help="I (no multi-modality) or II (with it).")],
+    run: Annotated[str, typer.Option(help="Where to put everything.")] = "runs/synthetic",
+    pairs: Annotated[int, typer.Option(min=10, help="Training pairs.")] = 2_000_000,
+    length: Annotated[int, typer.Option(min=1, help="Digits of a source.")] = 30,
+    test: Annotated[int, typer.Option(min=1, help="Test pairs.")] = 1_000,
+    seed: Annotated[int, typer.Option(help="Of the corpus and of all training.")] = 1,
+    corpus_only: Annotated[bool, typer.Option("--corpus-only", help="Write the text files and stop.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """The paper's synthetic experiments: AR and NAR accuracy on a corpus without or with multi-modality."""
+    corpus = write_synthetic_corpus(Path(run) / "corpus", experiment, pairs, min(1_000, pairs), test, length, seed)
+    if corpus_only:
+        return
+    config = _packaged_config("synthetic.toml", run, seed, corpus, overrides)
+    opened = open_run(config)
+    with locked(opened):
+        found = run_contrast(opened, experiment)
+    table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")
+    for name in ("AR", "NAR"):
+        table.add_row(name, f"{100 * found[name]:.1f} %")
+    console.print(table)
+
+
+def main() -> None:
+    """Entry point: what a user can put right ends in one sentence and exit code 2."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        app()
+    except UserError as error:
+        _fail(str(error))
+    except torch.OutOfMemoryError:
+        _fail("out of GPU memory: lower decode.tokens or training.tokens, then run the same command again.")
+    except MemoryError:
+        _fail("out of memory: lower decode.tokens or training.tokens, then run the same command again.")
+    except KeyboardInterrupt:
+        print("emnat: interrupted; run the same command again to continue.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone; nothing is wrong with us
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"emnat: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _packaged_config(
+    name: str, run: str, seed: int, corpus: dict[str, list[str]], overrides: list[str] | None
+) -> Config:
+    """A recipe that comes with emnat, for a corpus just written."""
+    places = [f"data.{part}={json.dumps(paths)}" for part, paths in corpus.items()]
+    own = [f"run={json.dumps(run)}", f"seed={seed}", *places]
+    return load_config(Path(str(files("emnat") / name)), [*own, *(overrides or [])])
+
+
+def _train(config: Config) -> Run:
+    run = open_run(config)
+    with locked(run):
+        best = run_em(run)
+    log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
+    return run
+
+
+def _report(run: Run, as_json: bool, page: Path | None) -> None:
+    results = collect(run)
+    if as_json:
+        print(json.dumps(results.as_json(), indent=1))
+        return
+    write_results_file(results)
+    page = page or run.directory / "report.html"
+    write_page(results, page)
+    print_tables(results, console)
+    console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _print_samples(run: Run, count: int = 3) -> None:
+    """Some test sentences as the finished model translates them."""
+    results = collect(run)
+    sources, references = results.test_text()
+    assert results.final is not None
+    outputs = results.outputs(results.final, "odd")
+    table = Table(title="Sample translations (one pass, ODD)", show_header=False, show_lines=True)
+    for i in range(min(count, len(sources))):
+        table.add_row(f"{sources[i]}\n[green]{outputs[i]}[/green]\n[dim]reference: {references[i]}[/dim]")
+    console.print(table)
+
+
+def _print_scores(rows: dict[str, dict[str, Any]]) -> None:
+    columns: dict[str, Callable[[float], str]] = {
+        "bleu": "{:.2f}".format,
+        "bleu_detokenised": "{:.2f}".format,
+        "chrf": "{:.2f}".format,
+        "length_ratio": "{:.3f}".format,
+        "repeat_rate": "{:.4f}".format,
+        "accuracy": "{:.3f}".format,
+        "latency_ms": "{:.1f}".format,
+    }
+    table = Table()
+    table.add_column("decoder")
+    for heading in columns:
+        table.add_column(heading.replace("_", " "), justify="right")
+    for name, row in rows.items():
+        table.add_row(name, *(show(row[key]) if key in row else "" for key, show in columns.items()))
+    console.print(table)
+    first = next(iter(rows.values()))
+    console.print(f"BLEU: {first['signature']}; de-tokenised: {first['signature_detokenised']}", style="dim")
+
+
+app.info.help = f"emnat {__version__}: parallel text in, a one-pass translation model out."

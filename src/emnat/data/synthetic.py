@@ -1,0 +1,56 @@
+"""The paper's two synthetic corpora: a language without multi-modality (I), and the same with it (II).
+
+I: digit d becomes d copies of itself. II: four zeros more, some in front and the rest at the back, at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from emnat.errors import UserError
+from emnat.world import derive_seed
+
+Experiment = Literal["I", "II"]
+_DIGITS = "12345"
+_ZEROS = 4
+
+
+def valid_targets(source: str, experiment: Experiment) -> list[str]:
+    """Every right translation; in experiment II nobody can know where the zeros went, so all placings are right."""
+    core = [digit for digit in source.split() for _ in range(int(digit))]
+    if experiment == "I":
+        return [" ".join(core)]
+    return [" ".join(["0"] * front + core + ["0"] * (_ZEROS - front)) for front in range(_ZEROS + 1)]
+
+
+def accuracy(sources: Sequence[str], outputs: Sequence[str], experiment: Experiment) -> float:
+    """The share of outputs that are a right translation, every digit of them."""
+    right = sum(output in valid_targets(source, experiment) for source, output in zip(sources, outputs, strict=True))
+    return right / len(sources)
+
+
+def write_corpus(
+    folder: Path, experiment: Experiment, train: int, valid: int, test: int, length: int, seed: int
+) -> dict[str, list[str]]:
+    """`train.src`, `train.tgt` and so on; no source occurs twice, so that no source has two targets."""
+    total = train + valid + test
+    if total > len(_DIGITS) ** length // 2:
+        raise UserError(f"{total} different sources of length {length} are too many: use a larger --length.")
+    random = Random(derive_seed("synthetic", experiment, seed))
+    folder.mkdir(parents=True, exist_ok=True)
+    seen: set[str] = set()
+    files = {}
+    for name, count in (("train", train), ("valid", valid), ("test", test)):
+        files[name] = [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")]
+        with Path(files[name][0]).open("w") as sources, Path(files[name][1]).open("w") as targets:
+            goal = len(seen) + count
+            while len(seen) < goal:
+                source = " ".join(random.choices(_DIGITS, k=length))
+                if source not in seen:
+                    seen.add(source)
+                    sources.write(source + "\n")
+                    targets.write(random.choice(valid_targets(source, experiment)) + "\n")
+    return files

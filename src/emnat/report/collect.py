@@ -1,0 +1,145 @@
+"""Gathers what a run has measured. Reads artifacts, computes nothing new."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emnat.data import Sequences
+from emnat.errors import UserError
+from emnat.text import load_pipeline, read_lines
+from emnat.workspace import Run, read_facts, write_atomically
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One iteration, or the larger final student."""
+
+    name: str
+    t: int
+    branch: str
+    measures: dict[str, Any]
+
+    def row(self) -> dict[str, Any]:
+        """The line of this iteration in `report --json`."""
+        teacher = self.measures.get("teacher", {})
+        return {
+            "t": self.t,
+            "branch": self.branch,
+            "ncm": self.measures["ncm"],
+            "cm": self.measures["cm"],
+            "validation": self.measures["validation"],
+            "teacher_bleu": next((m["bleu"] for name, m in teacher.items() if name.startswith("beam")), None),
+            "bleu": {decoder: scores["bleu"] for decoder, scores in self.measures["student"].items()},
+        }
+
+
+@dataclass(frozen=True)
+class RunResults:
+    run: Run
+    stages: list[Stage]  # the free branch, then the bounded one
+    final: Stage | None  # the chosen student's iteration; None while the run is under way
+    larger: Stage | None
+
+    @property
+    def baseline(self) -> Stage:
+        return self.stages[0]
+
+    @property
+    def signature(self) -> str:
+        return str(self.baseline.measures["student"]["argmax"]["signature"])
+
+    @cached_property
+    def latency(self) -> dict[str, dict[str, Any]]:
+        path = self.run.artifact("model") / "latency.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "iterations": [stage.row() for stage in self.stages],
+            "final": self.final.row() if self.final else None,
+            "larger": self.larger.row() if self.larger else None,
+            "signature": self.signature,
+            "latency_ms": {name: entry["ms"] for name, entry in self.latency.items()},
+            "hardware": next((entry["hardware"] for entry in self.latency.values()), None),
+            "seed": self.run.config.seed,
+        }
+
+    def outputs(self, stage: Stage, decoder: str) -> list[str]:
+        return list(read_lines(self.run.artifact(f"{stage.name}/measures/{decoder}.txt")))
+
+    def test_text(self) -> tuple[list[str], list[str]]:
+        """Sources and processed references of the set that is reported on."""
+        folder = self.run.artifact("data")
+        name = "test" if (folder / "test.source.txt").exists() else "valid"
+        return list(read_lines(folder / f"{name}.source.txt")), list(read_lines(folder / f"{name}.processed.txt"))
+
+    def changing_targets(self, count: int) -> list[list[tuple[str, str]]]:
+        """How what the student learned for a source changed (the paper's Table 7): the liveliest of the first 5,000."""
+        folder = self.run.artifact("data")
+        pipeline = load_pipeline(folder, self.run.config.text)
+        columns = [("source", Sequences(folder, "train.source")), ("ground truth", Sequences(folder, "train.target"))]
+        for stage in self.stages:
+            for kind in ("distilled", "targets"):  # a student that is not amortised learns the selected targets
+                path = self.run.artifact(f"{stage.name}/{kind}")
+                if path.exists():
+                    columns.append((label(stage), Sequences(path, "train.target")))
+                    break
+        rows = range(min(5_000, len(columns[0][1])))
+        variety = {i: len({tuple(sequences[i]) for _, sequences in columns[2:]}) for i in rows}
+        chosen = sorted(rows, key=lambda i: (-variety[i], i))[:count]
+        return [[(name, pipeline.decode_target(sequences[i].tolist())) for name, sequences in columns] for i in chosen]
+
+
+def collect(run: Run) -> RunResults:
+    found = {stage.name: stage for path in run.directory.glob("*/measures") if (stage := _read_stage(path))}
+    stages = sorted(
+        (stage for stage in found.values() if stage.branch != "larger"),
+        key=lambda stage: (stage.branch == "bounded", stage.t),
+    )
+    if not stages:
+        raise UserError(f"{run.directory}: nothing has been measured in this run yet; 'emnat train' goes on with it.")
+    model = run.artifact("model")
+    final = found[str(read_facts(model)["student"]).split("/")[0]] if model.exists() else None
+    return RunResults(run, stages, final, found.get("larger"))
+
+
+def write_results_file(results: RunResults) -> None:
+    """`results.jsonl`: every number with its signature, one a line."""
+    lines = []
+    for stage in [*results.stages, *([results.larger] if results.larger else [])]:
+        common = {"stage": stage.name, "t": stage.t, "branch": stage.branch}
+        for metric in ("ncm", "cm", "validation"):
+            lines.append(common | {"metric": metric, "value": stage.measures[metric]})
+        for model in ("student", "teacher"):
+            for decoder, scores in stage.measures.get(model, {}).items():
+                signatures = {"bleu": scores["signature"], "bleu_detokenised": scores["signature_detokenised"]}
+                for metric, value in scores.items():
+                    if not metric.startswith("signature"):
+                        lines.append(
+                            common
+                            | {"model": model, "decoder": decoder, "metric": metric, "value": value}
+                            | {"signature": signatures.get(metric)}
+                        )
+    for decoder, entry in results.latency.items():
+        lines.append({"stage": "model", "decoder": decoder, "metric": "latency_ms", "value": entry["ms"]} | entry)
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_atomically(results.run.directory / "results.jsonl", text.encode())
+
+
+def label(stage: Stage) -> str:
+    """`t = 3`, or `t = 3 (bounded)`."""
+    return f"t = {stage.t}" if stage.branch == "free" else f"t = {stage.t} ({stage.branch})"
+
+
+def _read_stage(path: Path) -> Stage | None:
+    name = path.parent.name
+    match = re.fullmatch(r"(free|bounded)-(\d+)", name)
+    if not match and name != "larger":
+        return None
+    measures = json.loads((path / "measures.json").read_text())
+    return Stage(name, int(match[2]) if match else 0, match[1] if match else "larger", measures)

@@ -1,0 +1,150 @@
+"""One HTML page with everything about a run; no other file, no script, no network."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from emnat._version import __version__
+from emnat.report.collect import RunResults, label
+from emnat.report.plots import convergence_svg
+from emnat.report.tables import main_rows
+from emnat.workspace import write_atomically
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.note { color: #666; font-size: 0.88rem; }
+table { border-collapse: collapse; width: 100%; margin: 0.6rem 0 1.4rem; }
+th, td { text-align: left; padding: 0.28rem 0.7rem; border-bottom: 1px solid #e3e3e3; vertical-align: top; }
+th { font-weight: 600; border-bottom: 2px solid #bbb; } td.number, th.number { text-align: right; white-space: nowrap; }
+td.name { white-space: nowrap; width: 11rem; color: #555; } 
+tr.source td { color: #1f6f8b; } tr.truth td { color: #8b5a1f; }
+mark { background: #ffd9d1; padding: 0 0.1rem; border-radius: 2px; }
+svg { max-width: 100%; height: auto; }
+"""
+_EXAMPLES = 6
+
+
+def write_page(results: RunResults, path: Path) -> None:
+    config = results.run.config
+    parts = [
+        f"<h1>{escape(results.run.directory.resolve().name)}</h1>",
+        f"<p class=note>EM training of a one-pass translation model · seed {config.seed} · rule {config.em.rule} · "
+        f"emnat {__version__}{'' if results.final else ' · <b>not finished</b>'}</p>",
+        "<h2>Results</h2>",
+        _main_table(results),
+        f"<p class=note>BLEU: {escape(results.signature)}. {_latency_note(results)}</p>",
+        "<h2>Convergence</h2>",
+        convergence_svg(results),
+        _convergence_table(results),
+        "<h2>How the training targets change</h2>",
+        "<p class=note>What the student was taught for one source, iteration by iteration.</p>",
+        *(_target_table(rows) for rows in results.changing_targets(_EXAMPLES)),
+        "<h2>The decoders side by side</h2>",
+        "<p class=note>Test sentences on which they differ. Marked: a word that repeats the one before it.</p>",
+        *_decoder_tables(results),
+    ]
+    title = escape(f"emnat: {results.run.directory.resolve().name}")
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+    )
+    write_atomically(path, page.encode())
+
+
+def _main_table(results: RunResults) -> str:
+    candidates = results.run.config.decode.length_candidates
+    rows = main_rows(results)
+    head = ["", "BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"]
+    lines = []
+    for row in rows:
+        speed = [rows[0].ms / ms if ms and rows[0].ms else None for ms in (row.ms, row.rescored_ms)]
+        numbers = [
+            _number(row.single),
+            _number(row.ms, 1),
+            _number(speed[0], 1, "×"),
+            _number(row.rescored),
+            _number(row.rescored_ms, 1),
+            _number(speed[1], 1, "×"),
+        ]
+        lines.append([row.name, *numbers])
+    return _table(head, lines)
+
+
+def _convergence_table(results: RunResults) -> str:
+    lines = []
+    for stage in results.stages:
+        row = stage.row()
+        chosen = " ← chosen" if results.final and stage.name == results.final.name else ""
+        numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["validation"]]
+        lines.append([label(stage) + chosen, *map(_number, numbers), _number(row["ncm"], 4)])
+    return _table(["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM"], lines)
+
+
+def _latency_note(results: RunResults) -> str:
+    if not results.latency:
+        return ""
+    entry = next(iter(results.latency.values()))
+    return escape(
+        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences, "
+        f"{entry['hardware']}, PyTorch {entry['torch']}."
+    )
+
+
+def _target_table(rows: list[tuple[str, str]]) -> str:
+    styles = {"source": "source", "ground truth": "truth"}
+    lines = (
+        f'<tr class="{styles.get(name, "")}"><td class=name>{escape(name)}</td><td>{escape(text)}</td></tr>'
+        for name, text in rows
+    )
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _decoder_tables(results: RunResults) -> list[str]:
+    """The paper's Table 8, for test sentences where argmax and ODD disagree."""
+    final = results.final or results.stages[-1]
+    sources, references = results.test_text()
+    columns = [("AR teacher, t = 1", results.outputs(results.baseline, _beam(results)))]
+    columns += [(f"baseline, {d}", results.outputs(results.baseline, d)) for d in ("argmax", "dedup", "odd")]
+    if final is not results.baseline:
+        columns += [(f"t = {final.t}, {d}", results.outputs(final, d)) for d in ("argmax", "dedup", "odd")]
+    rescored = f"odd_{results.run.config.decode.length_candidates}"
+    if rescored in final.measures["student"]:
+        columns.append((f"t = {final.t}, ODD, rescored", results.outputs(final, rescored)))
+    last_argmax, last_odd = results.outputs(final, "argmax"), results.outputs(final, "odd")
+    differing = [i for i in range(len(sources)) if last_argmax[i] != last_odd[i]] or list(range(len(sources)))
+    tables = []
+    for i in differing[:_EXAMPLES]:
+        lines = [
+            f"<tr class=source><td class=name>source</td><td>{escape(sources[i])}</td></tr>",
+            f"<tr class=truth><td class=name>reference</td><td>{escape(references[i])}</td></tr>",
+        ]
+        lines += [f"<tr><td class=name>{escape(n)}</td><td>{_marked(column[i])}</td></tr>" for n, column in columns]
+        tables.append(f"<table>{''.join(lines)}</table>")
+    return tables
+
+
+def _beam(results: RunResults) -> str:
+    return next(name for name in results.baseline.measures["teacher"] if name.startswith("beam"))
+
+
+def _marked(line: str) -> str:
+    words = line.split()
+    return " ".join(
+        f"<mark>{escape(word)}</mark>" if i and word == words[i - 1] else escape(word) for i, word in enumerate(words)
+    )
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    def cells(tag: str, line: list[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=number' if column else ''}>{escape(cell)}</{tag}>" for column, cell in enumerate(line)
+        )
+
+    rows = [cells("th", head), *(cells("td", line) for line in lines)]
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _number(value: float | None, digits: int = 2, unit: str = "") -> str:
+    return "" if value is None else f"{value:.{digits}f}{unit}"

@@ -1,0 +1,108 @@
+"""The paper's tables for a run, on the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from emnat.report.collect import RunResults, Stage, label
+
+
+@dataclass(frozen=True)
+class MainRow:
+    """A line of the results table: BLEU in one pass, BLEU with length candidates rescored, and how fast."""
+
+    name: str
+    single: float | None
+    rescored: float | None
+    ms: float | None
+    rescored_ms: float | None
+
+
+def main_rows(results: RunResults) -> list[MainRow]:
+    """Teacher, baseline, +EM, post-de-duplication, +ODD, larger (the paper's Tables 3, 4 and dedup)."""
+    final = results.final or results.stages[-1]
+    teacher_bleu = results.baseline.row()["teacher_bleu"]
+    beam = next((name for name in results.latency if name.startswith("beam")), "beam")
+    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, None, _ms(results, beam), None)]
+    rows.append(_student_row(results, results.baseline, "argmax", "NAT baseline (distilled)"))
+    rows.append(_student_row(results, final, "argmax", f"+ EM (t = {final.t})"))
+    rows.append(_student_row(results, final, "dedup", "+ EM + post-de-duplication"))
+    rows.append(_student_row(results, final, "odd", "+ EM + ODD"))
+    if results.larger:
+        rows.append(_student_row(results, results.larger, "odd", "+ EM + ODD, larger student"))
+    return rows
+
+
+def print_tables(results: RunResults, console: Console) -> None:
+    console.print(_main_table(results))
+    console.print(_convergence_table(results))
+    console.print(f"BLEU: {results.signature}", style="dim")
+    if not results.final:
+        console.print("This run is not finished; 'emnat train' goes on with it.", style="yellow")
+
+
+def _main_table(results: RunResults) -> Table:
+    candidates = results.run.config.decode.length_candidates
+    table = Table(title=f"Results on the test set ({results.run.directory})")
+    table.add_column("model")
+    for heading in ("BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"):
+        table.add_column(heading, justify="right")
+    rows = main_rows(results)
+    teacher_ms = rows[0].ms
+    for row in rows:
+        table.add_row(
+            row.name,
+            _number(row.single),
+            _number(row.ms, 1),
+            _speed_up(teacher_ms, row.ms),
+            _number(row.rescored),
+            _number(row.rescored_ms, 1),
+            _speed_up(teacher_ms, row.rescored_ms),
+        )
+    return table
+
+
+def _convergence_table(results: RunResults) -> Table:
+    table = Table(title="Convergence")
+    for heading in ("iteration", "student BLEU (argmax)", "student BLEU (ODD)", "teacher BLEU", "NCM", "validation"):
+        table.add_column(heading, justify="left" if heading == "iteration" else "right")
+    for stage in results.stages:
+        row = stage.row()
+        chosen = " ←" if results.final and stage.name == results.final.name else ""
+        table.add_row(
+            label(stage) + chosen,
+            _number(row["bleu"]["argmax"]),
+            _number(row["bleu"]["odd"]),
+            _number(row["teacher_bleu"]),
+            _number(row["ncm"], 3),
+            _number(row["validation"]),
+        )
+    return table
+
+
+def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> MainRow:
+    rescored = f"{decoder}_{results.run.config.decode.length_candidates}"
+    bleu = stage.row()["bleu"]
+    timed = stage is not results.larger  # its own timing is in its own model directory
+    return MainRow(
+        name,
+        bleu[decoder],
+        bleu.get(rescored),
+        _ms(results, decoder) if timed else None,
+        _ms(results, rescored) if timed else None,
+    )
+
+
+def _ms(results: RunResults, decoder: str) -> float | None:
+    return results.latency[decoder]["ms"] if decoder in results.latency else None
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _speed_up(teacher_ms: float | None, ms: float | None) -> str:
+    return f"{teacher_ms / ms:.1f}×" if teacher_ms and ms else ""
