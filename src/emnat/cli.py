@@ -54,11 +54,11 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def demo(
     run: Annotated[str, typer.Option(help="Where to put everything.")] = "runs/demo",
     seed: Annotated[int, typer.Option(help="Of the corpus and of all training.")] = 1,
-    pairs: Annotated[int, typer.Option(min=10, help="Training pairs to generate.")] = 6_000,
+    pairs: Annotated[int, typer.Option(min=10, help="Training pairs to generate.")] = 5_000,
     overrides: Overrides = None,
 ) -> None:
     """The whole EM loop on the embedded corpus: a few minutes, ending in a results table and a report."""
-    corpus = write_corpus(Path(run) / "corpus", train=pairs, valid=400, test=500, seed=seed)
+    corpus = write_corpus(Path(run) / "corpus", train=pairs, valid=500, test=1_000, seed=seed)
     finished = _train(_packaged_config("demo.toml", run, seed, corpus, overrides))
     _print_samples(finished)
     _report(finished, as_json=False, page=None)

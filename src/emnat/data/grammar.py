@@ -233,7 +233,7 @@ class _Sentence:
         """A time may open an English sentence or close it."""
         if not time:
             return _join(clause)
-        return _join([f"{time},", *clause] if self._maybe(0.5) else [*clause, time])
+        return _join([time, *clause] if self._maybe(0.5) else [*clause, time])
 
     def _two_clauses(self) -> Pair:
         (subject, english_subject), (auxiliary, middle, verb), predicate = self._clause_parts(short=True)

@@ -75,11 +75,12 @@ class SequenceWriter:
 
 def concatenate(parts: Iterable[Path], name: str, folder: Path) -> None:
     """Join the stores `name` of several folders into one, in order, without reading them into memory."""
-    offsets = [np.zeros(1, np.int64)]
+    offsets, total = [np.zeros(1, np.int64)], 0
     with (folder / f"{name}.tokens").open("wb") as out:
         for part in parts:
             part_offsets = np.load(part / f"{name}.offsets.npy", allow_pickle=False)
-            offsets.append(part_offsets[1:] + offsets[-1][-1])
+            offsets.append(part_offsets[1:] + total)
+            total += int(part_offsets[-1])
             with (part / f"{name}.tokens").open("rb") as tokens:
                 shutil.copyfileobj(tokens, out)
     np.save(folder / f"{name}.offsets.npy", np.concatenate(offsets))

@@ -220,13 +220,20 @@ def initialise(module: nn.Module) -> None:
 
 def normalised(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
     """Log-probabilities, in float32, over the symbols that can be output at all."""
-    logits_NTV = logits_NTV.float()
-    logits_NTV[..., list(forbidden)] = -torch.inf
-    return logits_NTV.log_softmax(-1)
+    return _without(logits_NTV, forbidden).log_softmax(-1)
 
 
-def gather_log_prob(log_probs_NTV: Tensor, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-    """Σ over each row's real positions of the log-probability of its token."""
-    chosen_NT = log_probs_NTV.gather(-1, tokens_NT[..., None])[..., 0]
+def sequence_log_prob(
+    logits_NTV: Tensor, forbidden: tuple[int, ...], tokens_NT: Tensor, lengths_N: Tensor
+) -> Tensor:
+    """Σ over each row's real positions of the log-probability of its token, as `normalised` would give it."""
+    logits_NTV = _without(logits_NTV, forbidden)
+    chosen_NT = logits_NTV.gather(-1, tokens_NT[..., None])[..., 0] - logits_NTV.logsumexp(-1)
     inside_NT = torch.arange(tokens_NT.shape[1], device=tokens_NT.device) < lengths_N[:, None]
     return torch.where(inside_NT, chosen_NT, 0.0).sum(-1)
+
+
+def _without(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
+    logits_NTV = logits_NTV.float()
+    logits_NTV[..., list(forbidden)] = -torch.inf
+    return logits_NTV

@@ -17,10 +17,10 @@ from emnat.models.layers import (
     Embedding,
     Encoder,
     Memory,
-    gather_log_prob,
     initialise,
     length_mask,
     normalised,
+    sequence_log_prob,
 )
 from emnat.text.subwords import PAD, SPECIAL
 
@@ -62,12 +62,12 @@ class NAT(nn.Module):
     def log_prob(
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor
     ) -> Tensor:
-        """log p(y|x) of every row, its length's part included; N is a multiple of B (several targets of each source)."""
+        """log p(y|x) of every row, the length's part too; N is a multiple of B (several targets of a source)."""
         memory = self.encode(source_BS, source_lengths_B)
         per_source = (source_BS.shape[0], -1)
         length_BC = self.length_log_probs(memory).gather(1, target_lengths_N.view(per_source) - 1)
-        log_probs_NTV = normalised(self._logits(memory, target_lengths_N, target_NT.shape[1]), SPECIAL)
-        return gather_log_prob(log_probs_NTV, target_NT, target_lengths_N) + length_BC.flatten()
+        logits_NTV = self._logits(memory, target_lengths_N, target_NT.shape[1])
+        return sequence_log_prob(logits_NTV, SPECIAL, target_NT, target_lengths_N) + length_BC.flatten()
 
     def encode(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
         memory: Memory = self.encoder(source_BS, source_lengths_B)

@@ -18,9 +18,9 @@ from emnat.models.layers import (
     Embedding,
     Encoder,
     Memory,
-    gather_log_prob,
     initialise,
     normalised,
+    sequence_log_prob,
 )
 from emnat.text.subwords import BOS, EOS, PAD, UNK
 
@@ -64,8 +64,9 @@ class Teacher(nn.Module):
     ) -> Tensor:
         """log p(y|x) of every row, its end included; N is a multiple of B (several targets of each source)."""
         memory = self.encoder(source_BS, source_lengths_B)
-        log_probs_NTV = normalised(self._logits(memory, _after_bos(target_NT)), _FORBIDDEN)
-        return gather_log_prob(log_probs_NTV, _with_eos(target_NT, target_lengths_N), target_lengths_N + 1)
+        logits_NTV = self._logits(memory, _after_bos(target_NT))
+        wanted_NT = _with_eos(target_NT, target_lengths_N)
+        return sequence_log_prob(logits_NTV, _FORBIDDEN, wanted_NT, target_lengths_N + 1)
 
     def start(self, source_BS: Tensor, source_lengths_B: Tensor, beams: int, steps: int) -> TeacherState:
         """Ready to be asked for one token after another, at most `steps` of them."""

@@ -126,7 +126,7 @@ def _decoder_tables(results: RunResults) -> list[str]:
 
 
 def _beam(results: RunResults) -> str:
-    return next(name for name in results.baseline.measures["teacher"] if name.startswith("beam"))
+    return next(str(name) for name in results.baseline.measures["teacher"] if name.startswith("beam"))
 
 
 def _marked(line: str) -> str:

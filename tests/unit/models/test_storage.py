@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from emnat.config import Text
+from emnat.errors import UserError
+from emnat.models import NAT, load_model, save_model
+
+CPU = torch.device("cpu")
+
+
+def test_round_trip(tiny_student: NAT, tmp_path: Path) -> None:
+    save_model(tiny_student, tmp_path, Text(lowercase=True))
+    loaded, text = load_model(tmp_path, CPU)
+    assert text.lowercase
+    assert all(torch.equal(loaded.state_dict()[k], v) for k, v in tiny_student.state_dict().items())
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1])
+def test_truncated_weights(tiny_student: NAT, tmp_path: Path, keep: int) -> None:
+    save_model(tiny_student, tmp_path, Text())
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"model\.safetensors: truncated"):
+        load_model(tmp_path, CPU)
+
+
+def test_missing_and_foreign_files(tiny_student: NAT, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a model directory"):
+        load_model(tmp_path, CPU)
+    save_model(tiny_student, tmp_path, Text())
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="incomplete"):
+        load_model(tmp_path, CPU)
+    description = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(description | {"format": 99}))
+    with pytest.raises(UserError, match="format 99"):
+        load_model(tmp_path, CPU)
+    (tmp_path / "config.json").write_text(json.dumps(description | {"kind": "rnn"}))
+    with pytest.raises(UserError, match="not a model description"):
+        load_model(tmp_path, CPU)
