@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from emnat.config import Text
+from emnat.data.grammar import draw_pairs
+from emnat.data.prepare import evaluation_set_from_pairs
+from emnat.decoding import Translator
+from emnat.evaluation import log_probs_of_pairs, multimodality, score_outputs
+from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation.scores import repeat_rate
+from emnat.models import NAT
+from emnat.text import TextPipeline, Vocabulary, train_vocabulary
+
+PAIRS = draw_pairs(200, seed=1)
+SERIALIZED = train_vocabulary(lambda: (line for pair in PAIRS for line in pair), "bpe", 700, seed=1)
+
+
+def sacrebleu_command(outputs: list[str], references: list[str], folder: Path, *options: str) -> float:
+    for name, lines in (("out", outputs), ("ref", references)):
+        (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", str(folder / "ref"), "-i", str(folder / "out"), "-b", "-w", "6"]
+    return float(subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_bleu_and_chrf_equal_sacrebleus_own_command(tmp_path: Path, lowercase: bool) -> None:
+    pipeline = TextPipeline(Text(moses=True), Vocabulary(SERIALIZED, "x"))
+    sentences = evaluation_set_from_pairs(PAIRS, pipeline)
+    # Outputs that are partly right: the translation of the next sentence for every third.
+    shifted = [PAIRS[(i + 1) % 200][1].upper() if i % 3 == 0 else PAIRS[i][1] for i in range(200)]
+    outputs = [pipeline.encode_target(line) for line in shifted]
+    found = score_outputs(outputs, sentences, pipeline, lowercase)
+    tokenised = [pipeline.decode_target(ids) for ids in outputs]
+    raw = [pipeline.detokenise(line) for line in tokenised]
+    case = ["-lc"] if lowercase else []
+    wanted = sacrebleu_command(tokenised, sentences.processed_references, tmp_path, "-tok", "none", "--force", *case)
+    assert found["bleu"] == pytest.approx(wanted, abs=1e-4)
+    assert 20 < wanted < 95
+    assert found["bleu_detokenised"] == pytest.approx(
+        sacrebleu_command(raw, sentences.references, tmp_path, *case), abs=1e-4
+    )
+    chrf = sacrebleu_command(
+        raw, sentences.references, tmp_path, "-m", "chrf", *(["--chrf-lowercase"] if lowercase else [])
+    )
+    assert found["chrf"] == pytest.approx(chrf, abs=1e-4)
+    assert "tok:none" in found["signature"]
+    assert ("case:lc" in found["signature"]) == lowercase
+    assert found["accuracy"] == pytest.approx(133 / 200)
+
+
+def test_repeat_rate_sees_through_concat() -> None:
+    assert repeat_rate([[7, 7, 8], [9]]) == 1 / 4
+    assert repeat_rate([[7, 4, 7, 8]]) == 1 / 3
+    assert repeat_rate([[]]) == 0.0
+
+
+def test_ncm_by_hand(tiny_student: NAT) -> None:
+    """Eq. 4 from every position's probability, one by one."""
+    sources = [np.array([5, 6, 7]), np.array([8])]
+    targets = [np.array([4, 5]), np.array([6, 7, 8])]
+    translator = Translator(tiny_student, TextPipeline(Text(), Vocabulary(SERIALIZED, "x")), torch.device("cpu"))
+    found = log_probs_of_pairs(translator, sources, targets, np.array([3, 3]), "test")
+    cm, ncm = multimodality(found, np.array([2, 3]))
+    total = 0.0
+    with torch.inference_mode():
+        for source, target in zip(sources, targets, strict=True):
+            memory = tiny_student.encode(torch.tensor(source)[None], torch.tensor([len(source)]))
+            total -= tiny_student.length_log_probs(memory)[0, len(target) - 1].item()
+            log_probs = tiny_student.propose(memory, torch.tensor([[len(target)]]))
+            total -= sum(log_probs[0, t, token].item() for t, token in enumerate(target.tolist()))
+    assert cm == pytest.approx(total / 2, rel=1e-5)
+    assert ncm == pytest.approx(total / 5, rel=1e-5)
+
+
+def test_latency_is_a_median_over_runs() -> None:
+    calls = []
+    entry = batch_1_latency(lambda ids: calls.append(len(ids)), [np.array([1])] * 3, 5, torch.device("cpu"))
+    assert calls == [1] * 18  # one warm run and five timed ones, a sentence at a time
+    assert entry["ms"] > 0
+    assert entry["sentences"] == 3

@@ -1,0 +1,178 @@
+"""The loop learns, resumes exactly, accumulates exactly, and averages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from emnat.config import Model, Training
+from emnat.errors import UserError
+from emnat.models import NAT, AnyModel, Teacher, build_model
+from emnat.training import Examples, train
+from emnat.training.checkpoints import average
+from emnat.training.optimiser import learning_rate
+
+SETTINGS = Model(encoder_layers=1, decoder_layers=1, hidden=32, filter=64, heads=2, dropout=0.1)
+CPU = torch.device("cpu")
+
+
+def copy_task(seed: int, count: int = 200) -> Examples:
+    """The target is the source, each token one higher."""
+    random = np.random.default_rng(seed)
+    sources = [random.integers(5, 12, random.integers(2, 6)) for _ in range(count)]
+    targets = [ids + 1 for ids in sources]
+    return Examples(sources, targets, np.array([len(ids) for ids in sources]))
+
+
+def minus_loss(model: AnyModel, examples: Examples) -> float:
+    with torch.inference_mode():
+        total = 0.0
+        for source, target in zip(examples.sources, examples.targets, strict=True):
+            pair = [torch.tensor(part)[None] for part in (source, target)]
+            length = torch.tensor([len(source)])
+            total += model.log_prob(pair[0], length, pair[1], length).item()
+    return total / sum(map(len, examples.targets))
+
+
+def run(
+    folder: Path,
+    seed: int,
+    settings: Training,
+    kind: str = "nat",
+    validate: Callable[[AnyModel], float] | None = None,
+    precision: str = "float32",
+) -> tuple[AnyModel, dict[str, object]]:
+    torch.manual_seed(seed)
+    model = build_model(kind, SETTINGS, vocabulary=14, max_tokens=8)
+    examples = copy_task(seed)
+    score = validate or (lambda m: minus_loss(m, copy_task(seed + 1, 20)))
+    folder.mkdir(exist_ok=True)
+    facts = train(
+        model,
+        examples,
+        lambda: score(model),
+        settings,
+        seed=seed,
+        device=CPU,
+        precision=precision,
+        folder=folder,
+        name="test",
+        scalars=folder / "scalars",
+    )
+    return model, facts
+
+
+SHORT = Training(steps=30, tokens=120, learning_rate=5e-3, warmup=10, validate_every=10, average=2)
+
+
+@pytest.mark.parametrize("kind", [Teacher.kind, NAT.kind])
+def test_learns(tmp_path: Path, seed: int, kind: str) -> None:
+    settings = Training(steps=250, tokens=200, learning_rate=1e-2, warmup=30, validate_every=125, average=1)
+    before = run(tmp_path / "a", seed, Training(**(settings.model_dump() | {"steps": 1})), kind)[1]["best_score"]
+    after = run(tmp_path / "b", seed, settings, kind)[1]["best_score"]
+    assert before < -1.5
+    assert after > -0.6
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Teacher.kind, NAT.kind])
+def test_an_interrupted_training_ends_byte_identical(tmp_path: Path, seed: int, kind: str) -> None:
+    whole, whole_facts = run(tmp_path / "whole", seed, SHORT, kind)
+    calls = []
+
+    def failing(model: AnyModel) -> float:
+        calls.append(1)
+        if len(calls) == 2:
+            raise Interrupted
+        return minus_loss(model, copy_task(seed + 1, 20))
+
+    with pytest.raises(Interrupted):
+        run(tmp_path / "torn", seed, SHORT, kind, failing)
+    resumed, resumed_facts = run(tmp_path / "torn", seed, SHORT, kind)
+    assert resumed_facts == whole_facts
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def test_accumulated_gradients_are_those_of_one_batch(tmp_path: Path, seed: int) -> None:
+    """Every batch of an epoch accumulated into one step, against the gradient of all pairs at once."""
+    torch.manual_seed(seed)
+    plain = SETTINGS.model_copy(update={"dropout": 0.0, "length_loss": 0.0})
+    model = build_model("nat", plain, vocabulary=14, max_tokens=8)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    examples = copy_task(seed, 24)
+    results = []
+    for tokens in (10_000, 16):
+        from emnat.data import plan_epoch
+
+        count = len(plan_epoch(examples.lengths, tokens, seed, 0))
+        model.load_state_dict(start)
+        settings = Training(
+            steps=1, tokens=tokens, accumulate=count, warmup=1, learning_rate=1e-3, clip=1e-9, weight_decay=0.0
+        )
+        folder = tmp_path / str(tokens)
+        folder.mkdir()
+        train(
+            model,
+            examples,
+            lambda: 0.0,
+            settings,
+            seed=seed,
+            device=CPU,
+            precision="float32",
+            folder=folder,
+            name="test",
+            scalars=folder / "scalars",
+        )
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        results.append(gradient / gradient.norm())
+    assert torch.allclose(results[0], results[1], atol=1e-4)
+
+
+def test_early_stop_keeps_the_best(tmp_path: Path, seed: int) -> None:
+    scores = iter([1.0, 5.0, 4.0, 3.0, 2.0, 9.0])
+    settings = SHORT.model_copy(update={"steps": 1000, "patience": 2, "average": 1})
+    _, facts = run(tmp_path, seed, settings, validate=lambda model: next(scores))
+    assert facts["steps"] == 40
+    assert facts["best_step"] == 20
+
+
+def test_average_is_taken_only_if_validation_likes_it(tmp_path: Path, seed: int) -> None:
+    for last, chosen in ((9.0, "average"), (0.0, "best")):
+        scores = iter([1.0, 2.0, 3.0, last])
+        _, facts = run(tmp_path / chosen, seed, SHORT, validate=lambda model, it=scores: next(it))
+        assert facts["chosen"] == chosen
+
+
+def test_average_of_snapshots(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, value in zip(paths, (1.0, 4.0), strict=True):
+        save_file({"x": torch.full((2,), value)}, path)
+    assert average(paths)["x"].tolist() == [2.5, 2.5]
+
+
+def test_schedule() -> None:
+    settings = Training(learning_rate=1.0, warmup=100)
+    assert learning_rate(50, settings) == pytest.approx(0.5)
+    assert learning_rate(100, settings) == pytest.approx(1.0)
+    assert learning_rate(400, settings) == pytest.approx(0.5)
+
+
+def test_a_loss_that_is_no_number_is_explained(tmp_path: Path, seed: int) -> None:
+    settings = Training(steps=60, tokens=120, learning_rate=1e9, warmup=1, clip=1e9, validate_every=1000)
+    with pytest.raises(UserError, match="lower learning_rate"):
+        run(tmp_path, seed, settings)
+
+
+def test_bf16_trains_too(tmp_path: Path, seed: int) -> None:
+    _, facts = run(tmp_path, seed, SHORT, precision="bfloat16")
+    assert np.isfinite(json.loads(json.dumps(facts))["best_score"])
+    assert list((tmp_path / "scalars").glob("events*"))
