@@ -11,6 +11,7 @@ import torch
 from emnat.config import Model
 from emnat.models import NAT, Teacher
 
+torch.set_num_threads(1)  # tiny models are fastest so, and a busy machine does not slow them down
 TINY = Model(encoder_layers=1, decoder_layers=2, hidden=16, filter=32, heads=2, dropout=0.0)
 
 

@@ -223,9 +223,7 @@ def normalised(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
     return _without(logits_NTV, forbidden).log_softmax(-1)
 
 
-def sequence_log_prob(
-    logits_NTV: Tensor, forbidden: tuple[int, ...], tokens_NT: Tensor, lengths_N: Tensor
-) -> Tensor:
+def sequence_log_prob(logits_NTV: Tensor, forbidden: tuple[int, ...], tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
     """Σ over each row's real positions of the log-probability of its token, as `normalised` would give it."""
     logits_NTV = _without(logits_NTV, forbidden)
     chosen_NT = logits_NTV.gather(-1, tokens_NT[..., None])[..., 0] - logits_NTV.logsumexp(-1)

@@ -11,7 +11,7 @@ from emnat.decoding import argmax_decode, collapse_repeats, length_candidates
 
 @given(st.lists(st.lists(st.integers(1, 3), max_size=8), min_size=1, max_size=5))
 def test_collapse_equals_groupby(rows: list[list[int]]) -> None:
-    width = max(1, max(map(len, rows)))
+    width = max(1, *map(len, rows))
     tokens_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     collapsed_BT, lengths_B = collapse_repeats(tokens_BT, torch.tensor([len(row) for row in rows]))
     for row, collapsed, length in zip(rows, collapsed_BT.tolist(), lengths_B.tolist(), strict=True):

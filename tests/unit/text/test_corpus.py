@@ -51,7 +51,7 @@ def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
 
 
 def test_missing_file_and_broken_archive(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere.de: no such file"):
+    with pytest.raises(UserError, match=r"nowhere\.de: no such file"):
         list(read_lines(tmp_path / "nowhere.de"))
     for name in ("broken.gz", "broken.xz"):
         (tmp_path / name).write_bytes(b"not an archive")

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from emnat.config import Model, Training
+from emnat.data import plan_epoch
 from emnat.errors import UserError
 from emnat.models import NAT, AnyModel, Teacher, build_model
 from emnat.training import Examples, train
@@ -80,7 +81,7 @@ def test_learns(tmp_path: Path, seed: int, kind: str) -> None:
     assert after > -0.6
 
 
-class Interrupted(Exception):
+class TornError(Exception):
     pass
 
 
@@ -92,10 +93,10 @@ def test_an_interrupted_training_ends_byte_identical(tmp_path: Path, seed: int, 
     def failing(model: AnyModel) -> float:
         calls.append(1)
         if len(calls) == 2:
-            raise Interrupted
+            raise TornError
         return minus_loss(model, copy_task(seed + 1, 20))
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(TornError):
         run(tmp_path / "torn", seed, SHORT, kind, failing)
     resumed, resumed_facts = run(tmp_path / "torn", seed, SHORT, kind)
     assert resumed_facts == whole_facts
@@ -111,8 +112,6 @@ def test_accumulated_gradients_are_those_of_one_batch(tmp_path: Path, seed: int)
     examples = copy_task(seed, 24)
     results = []
     for tokens in (10_000, 16):
-        from emnat.data import plan_epoch
-
         count = len(plan_epoch(examples.lengths, tokens, seed, 0))
         model.load_state_dict(start)
         settings = Training(

@@ -1,0 +1,113 @@
+"""What a user can get wrong: one sentence on standard error, exit code 2, nothing lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Emnat
+
+
+def error_of(done: subprocess.CompletedProcess[bytes]) -> str:
+    assert done.returncode == 2
+    message = done.stderr.decode().strip().splitlines()[-1]
+    assert message.startswith("emnat: ")
+    return message
+
+
+def test_missing_file(workplace: Path, emnat: Emnat) -> None:
+    (workplace / "corpus/train.en").unlink()
+    assert "corpus/train.en: no such file" in error_of(emnat("train", "config.toml", cwd=workplace, check=False))
+
+
+def test_unequal_line_counts(workplace: Path, emnat: Emnat) -> None:
+    with (workplace / "corpus/train.en").open("a") as file:
+        file.write("one more\n")
+    message = error_of(emnat("prepare", "config.toml", cwd=workplace, check=False))
+    assert "train.de has 300 lines" in message
+    assert "train.en has 301" in message
+
+
+def test_invalid_utf8_in_a_corpus_and_in_a_stream(workplace: Path, finished: Path, emnat: Emnat) -> None:
+    lines = (workplace / "corpus/train.de").read_bytes().split(b"\n")
+    lines[16] = b"M\xfcnchen"
+    (workplace / "corpus/train.de").write_bytes(b"\n".join(lines))
+    message = error_of(emnat("prepare", "config.toml", cwd=workplace, check=False))
+    assert "corpus/train.de, line 17: not valid UTF-8" in message
+    done = emnat("translate", "run", cwd=finished, stdin=b"Ja.\n\xff\n", check=False)
+    assert "standard input, line 2: not valid UTF-8" in error_of(done)
+
+
+def test_empty_corpus(workplace: Path, emnat: Emnat) -> None:
+    (workplace / "corpus/train.de").write_text("\n\n")
+    (workplace / "corpus/train.en").write_text("\n\n")
+    message = error_of(emnat("train", "config.toml", cwd=workplace, check=False))
+    assert "no pair is left after cleaning" in message
+    assert "empty: 2" in message
+
+
+def test_a_source_longer_than_the_positions(finished: Path, emnat: Emnat) -> None:
+    stdin = "Der Arzt hat gelacht.\n" + "sehr " * 1000 + "alt\n" + "Die Frau hat gelacht.\n"
+    done = emnat("translate", "run", cwd=finished, stdin=stdin.encode())
+    alone = emnat("translate", "run", cwd=finished, stdin=b"Die Frau hat gelacht.\n").stdout
+    assert done.stdout.count(b"\n") == 3
+    assert done.stdout.endswith(alone)
+    assert b"line 2" in done.stderr
+
+
+def test_unknown_key_names_the_nearest(workplace: Path, emnat: Emnat) -> None:
+    message = error_of(emnat("train", "config.toml", "em.itterations=3", cwd=workplace, check=False))
+    assert "'em.itterations'" in message
+    assert "'em.iterations'" in message
+
+
+def test_a_run_of_another_config_says_what_differs(finished: Path, emnat: Emnat) -> None:
+    message = error_of(emnat("train", "config.toml", "student.hidden=96", cwd=finished, check=False))
+    assert "student.hidden: 48 → 96" in message
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.model", "referee.safetensors"])
+@pytest.mark.parametrize("keep", [0, 0.5])
+def test_a_truncated_model_directory(finished: Path, emnat: Emnat, tmp_path: Path, name: str, keep: float) -> None:
+    shutil.copytree(finished / "run/model", tmp_path / "model")
+    path = tmp_path / "model" / name
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+    message = error_of(emnat("translate", "model", cwd=tmp_path, stdin=b"Ja.\n", check=False))
+    assert name in message
+
+
+def test_no_model_and_no_run(tmp_path: Path, emnat: Emnat) -> None:
+    assert "not a model directory" in error_of(emnat("translate", "nowhere", cwd=tmp_path, check=False))
+    assert "not a run directory" in error_of(emnat("report", "nowhere", cwd=tmp_path, check=False))
+
+
+def test_a_run_directory_in_use(workplace: Path, emnat: Emnat) -> None:
+    emnat("prepare", "config.toml", cwd=workplace)
+    with (workplace / "run/.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        message = error_of(emnat("train", "config.toml", cwd=workplace, check=False))
+    assert "another process" in message
+
+
+def test_bad_lines_of_score(finished: Path, emnat: Emnat) -> None:
+    assert "line 1: 1 tab-separated fields" in error_of(
+        emnat("score", "run", cwd=finished, stdin=b"no tab\n", check=False)
+    )
+
+
+def test_a_reader_that_goes_away(finished: Path) -> None:
+    """`emnat translate | head -1` ends quietly."""
+    translate = f"{sys.executable} -m emnat translate run --block 50"
+    command = f"yes 'Der Arzt hat gelacht.' | head -4000 | {translate} | head -1"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(["bash", "-c", command], cwd=finished, capture_output=True, env=environment, check=False)
+    assert done.stdout.count(b"\n") == 1
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr

@@ -1,0 +1,144 @@
+"""A full EM run through the commands, and every command on its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import emnat as library
+from tests.integration.conftest import Emnat
+
+
+def checksums(run: Path) -> dict[str, str]:
+    """Of everything but timings."""
+    files = [path for path in run.rglob("*") if path.is_file()]
+    kept = {".safetensors", ".tokens", ".npy", ".txt"}
+    keep = [path for path in files if path.suffix in kept or path.name == "measures.json"]
+    return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in keep}
+
+
+def test_train_makes_every_artifact(finished: Path) -> None:
+    run = finished / "run"
+    for name in (
+        "data",
+        "free-1/teacher",
+        "free-1/distilled",
+        "free-1/student",
+        "free-1/measures",
+        "free-1/candidates",
+    ):
+        assert (run / name / "manifest.json").exists(), name
+    for name in ("free-2/targets", "free-2/teacher", "free-2/student", "free-2/measures", "model"):
+        assert (run / name / "manifest.json").exists(), name
+    assert {"model.safetensors", "config.json", "tokenizer.model"} <= {p.name for p in (run / "model").iterdir()}
+    assert not list(run.rglob("*.partial"))
+    assert not list(run.rglob("*.tmp"))
+    assert list((run / "tensorboard").rglob("events*"))
+
+
+def test_report_json(finished: Path, emnat: Emnat) -> None:
+    report = json.loads(emnat("report", "run", "--json", cwd=finished).stdout)
+    assert [(row["t"], row["branch"]) for row in report["iterations"]][:2] == [(1, "free"), (2, "free")]
+    decoders = {"argmax", "dedup", "odd", "argmax_9", "dedup_9", "odd_9"}
+    for row in [*report["iterations"], report["final"]]:
+        assert set(row["bleu"]) == decoders
+        assert 0 <= row["teacher_bleu"] <= 100
+        assert row["ncm"] > 0
+    assert report["final"] in report["iterations"]
+    assert "tok:none" in report["signature"]
+
+
+def test_report_page_is_self_contained(finished: Path, emnat: Emnat) -> None:
+    emnat("report", "run", "--page", "page.html", cwd=finished)
+    page = (finished / "page.html").read_text()
+    for heading in ("Results", "Convergence", "How the training targets change", "The decoders side by side"):
+        assert heading in page
+    assert "<svg" in page
+    assert not re.findall(r'(?:src|href)="(?!#)', page)
+    rows = [json.loads(line) for line in (finished / "run/results.jsonl").read_text().splitlines()]
+    assert all(row["signature"] for row in rows if row["metric"] == "bleu")
+    assert {"ncm", "bleu", "chrf", "accuracy", "latency_ms"} <= {row["metric"] for row in rows}
+
+
+def test_running_again_changes_nothing(finished: Path, emnat: Emnat) -> None:
+    before = checksums(finished / "run")
+    emnat("train", "config.toml", cwd=finished)
+    assert checksums(finished / "run") == before
+
+
+def test_rebuilding_a_lost_stage_gives_the_same_bytes(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    """A run that lost everything after its first student, in another place, ends as the whole one."""
+    shutil.copytree(finished, tmp_path / "moved")
+    run = tmp_path / "moved/run"
+    for name in ("free-1/measures", "free-1/candidates", "free-2", "model"):
+        shutil.rmtree(run / name)
+    emnat("train", "config.toml", cwd=tmp_path / "moved")
+    assert checksums(run) == checksums(finished / "run")
+
+
+def test_translate_is_a_filter(finished: Path, emnat: Emnat) -> None:
+    source = (finished / "corpus/test.de").read_bytes()
+    lines = source.split(b"\n")
+    lines.insert(3, b"")
+    out = emnat("translate", "run", cwd=finished, stdin=b"\n".join(lines)).stdout.split(b"\n")
+    assert len(out) == len(lines)
+    assert out[3] == b""
+    again = emnat("translate", "run", "--block", "7", cwd=finished, stdin=b"\n".join(lines)).stdout.split(b"\n")
+    assert again == out
+    translator = library.load(finished / "run")
+    assert translator.translate([source.decode().split("\n")[0]], decoder="odd") == [out[0].decode()]
+    rescored = translator.translate(["ein Satz"], decoder="odd", length_candidates=9, rescore=True)
+    assert len(rescored) == 1
+    teacher = emnat("translate", "run/free-1/teacher", "--beam", "3", cwd=finished, stdin=source).stdout
+    assert teacher.count(b"\n") == source.count(b"\n")
+
+
+def test_score_is_a_filter(finished: Path, emnat: Emnat) -> None:
+    stdin = b"Der Arzt hat gelacht.\tThe doctor laughed.\n\t\nDer Arzt hat gelacht.\tHat hat hat.\n"
+    right, empty, wrong = map(float, emnat("score", "run/free-1/teacher", cwd=finished, stdin=stdin).stdout.split())
+    assert wrong < right < 0
+    assert math.isinf(empty)
+    long = ("wort " * 300 + "\tword\n").encode()
+    done = emnat("score", "run", cwd=finished, stdin=long)
+    assert float(done.stdout) == -math.inf
+    assert b"line 1" in done.stderr
+
+
+def test_evaluate(finished: Path, emnat: Emnat) -> None:
+    rows = json.loads(emnat("evaluate", "run", "--latency", "2", "--json", cwd=finished).stdout)
+    report = json.loads(emnat("report", "run", "--json", cwd=finished).stdout)
+    assert {name: row["bleu"] for name, row in rows.items()} == pytest.approx(report["final"]["bleu"])
+    assert all(row["latency_ms"] > 0 for row in rows.values())
+    assert rows["odd"]["repeat_rate"] <= rows["argmax"]["repeat_rate"]
+    files = ["--source", "corpus/test.de", "--target", "corpus/test.en", "--latency", "0"]
+    table = emnat("evaluate", "run/free-1/teacher", *files, cwd=finished).stdout.decode()
+    assert "beam_5" in table
+
+
+def test_prepare_shows_what_was_dropped(workplace: Path, emnat: Emnat) -> None:
+    with (workplace / "corpus/train.de").open("a") as de, (workplace / "corpus/train.en").open("a") as en:
+        de.write("\nein Wort\n" + "x " * 300 + "\n")
+        en.write("nothing there\n" + "a b c d e f g h i j k\n" + "x " * 300 + "\n")
+    table = emnat("prepare", "config.toml", cwd=workplace).stdout.decode()
+    for reason in ("empty", "length ratio", "too long"):
+        assert re.search(rf"train: {reason}\W+1\b", table)
+    assert re.search(r"train: read\W+303\b", table)
+
+
+def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
+    """Not amortised, warm start, another rule, a larger final student, no test set: all in one small run."""
+    changes = ["em.amortised=false", "em.warm_start=true", "em.rule=posterior", "larger_student.size=toy"]
+    changes += ["larger_student.training.steps=10", "larger_student.training.validate_every=10", "data.test=[]"]
+    changes += ["teacher.training.steps=20", "student.training.steps=20", "em.bounds=false", "em.patience=9"]
+    emnat("train", "config.toml", *changes, cwd=workplace)
+    report = json.loads(emnat("report", "run", "--json", cwd=workplace).stdout)
+    assert len(report["iterations"]) == 2
+    assert set(report["larger"]["bleu"]) == set(report["final"]["bleu"])
+    assert not (workplace / "run/free-2/distilled").exists()
+    assert emnat("translate", "run/larger/model", cwd=workplace, stdin=b"Ja.\n").stdout.count(b"\n") == 1

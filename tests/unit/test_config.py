@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from emnat.config import SIZES, Config, Data, build_config, differences, load_config, resolved_toml
+from emnat.errors import UserError
+
+MINIMAL = {"run": "r", "data": {"train": ["a", "b"], "valid": ["c", "d"]}}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "x.toml"
+    path.write_text(text)
+    return path
+
+
+def test_resolved_config_reads_back_the_same() -> None:
+    config = build_config(
+        MINIMAL | {"student": {"size": "base", "hidden": 64}, "larger_student": {"size": "large"}}, "x"
+    )
+    assert build_config(tomllib.loads(resolved_toml(config)), "x") == config
+    assert config.student.hidden == 64
+    assert config.student.filter == SIZES["base"]["filter"]
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = write(tmp_path, 'run = "r"\n[data]\ntrain = ["a.tsv"]\nvalid = ["b.tsv"]\n')
+    overrides = ["em.iterations=4", "em.rule=kl", "text.lowercase=true", 'data.test=["t.tsv"]', "run=other"]
+    config = load_config(path, overrides)
+    assert (config.em.iterations, config.em.rule, config.text.lowercase) == (4, "kl", True)
+    assert config.data.test == ["t.tsv"]
+    assert config.run == "other"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"em": {"iteration": 3}}, r"unknown setting 'em\.iteration'; did you mean 'em\.iterations'\?"),
+        ({"sede": 3}, "unknown setting 'sede'; did you mean 'seed'"),
+        ({"teacher": {"traning": {}}}, r"did you mean 'teacher\.training'"),
+        ({"student": {"training": {"step": 1}}}, r"did you mean 'student\.training\.steps'"),
+        ({"em": {"rule": "best"}}, r"em\.rule: .*'nar'"),
+        ({"seed": "x"}, "seed: .*integer"),
+        ({"student": {"hidden": 30, "heads": 4}}, "hidden = 30 is not divisible by heads = 4"),
+        ({"data": {"train": ["a"]}}, r"the setting 'data\.valid' is missing"),
+        ({"teacher": {"dropout": 1.5}}, r"teacher\.dropout"),
+    ],
+)
+def test_bad_settings_are_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_config(MINIMAL | values, "x.toml")
+
+
+def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.toml: cannot read"):
+        load_config(tmp_path / "nowhere.toml")
+    with pytest.raises(UserError, match="not valid TOML"):
+        load_config(write(tmp_path, "run = "))
+    (tmp_path / "x.toml").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="not valid TOML"):
+        load_config(tmp_path / "x.toml")
+    with pytest.raises(UserError, match="is not an override"):
+        load_config(write(tmp_path, 'run = "r"'), ["em.iterations"])
+    with pytest.raises(UserError, match="run is a value, not a section"):
+        load_config(write(tmp_path, 'run = "r"'), ["run.x=1"])
+
+
+def test_differences_name_what_makes_another_experiment() -> None:
+    old = Config(run="a", data=Data(train=["x"], valid=["y"]))
+    assert differences(old, old) == []
+    more = build_config(old.model_dump() | {"run": "b", "em": {"iterations": 9}, "device": "cpu"}, "x")
+    assert differences(old, more) == []
+    other = build_config(old.model_dump() | {"seed": 2, "text": {"vocabulary": 5}}, "x")
+    assert differences(old, other) == ["seed: 1 → 2", "text.vocabulary: 10000 → 5"]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from emnat.config import build_config
+from emnat.errors import UserError
+from emnat.workspace import find_run, locked, open_run, read_facts, read_manifest
+
+
+def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
+    return build_config({"run": str(folder), "data": {"train": ["a"], "valid": ["b"]}} | changes, "test")
+
+
+def test_artifacts_are_built_once_and_whole(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+    calls = []
+
+    def make(folder: Path) -> dict[str, int]:
+        calls.append(folder.name)
+        (folder / "file").write_text("content")
+        return {"answer": 42}
+
+    first = run.build("a/b", ["parent"], make)
+    assert run.build("a/b", ["parent"], make) == first
+    assert calls == ["b.partial"]
+    manifest = read_manifest(first)
+    assert manifest["parents"] == ["parent"]
+    assert manifest["files"]["file"]["bytes"] == 7
+    assert read_facts(first) == {"answer": 42}
+    assert not first.with_name("b.partial").exists()
+
+
+def test_an_interrupted_artifact_is_continued(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+
+    def die(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run.build("a", [], die)
+    assert not run.artifact("a").exists()
+    finished = run.build("a", [], lambda folder: {"found": (folder / "half").exists()})
+    assert read_facts(finished) == {"found": True}
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda path: path.unlink(), "missing"),
+        (lambda path: path.write_text("conten"), "6 bytes instead of 7"),
+        (lambda path: path.write_text("cantent"), "checksum is wrong"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, harm, message: str) -> None:  # type: ignore[no-untyped-def]
+    run = open_run(config_for(tmp_path / "run"))
+    folder = run.build("a", [], lambda folder: (folder / "file").write_text("content") and None)
+    harm(folder / "file")
+    with pytest.raises(UserError, match=message):
+        run.build("a", [], lambda folder: None)
+
+
+def test_another_config_says_what_differs(tmp_path: Path) -> None:
+    open_run(config_for(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"other settings \(seed: 1 → 7\)"):
+        open_run(config_for(tmp_path / "run", seed=7))
+    assert open_run(config_for(tmp_path / "run", em={"iterations": 9})).config.em.iterations == 9
+
+
+def test_foreign_folders_and_versions_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("")
+    with pytest.raises(UserError, match="not empty and not a run directory"):
+        open_run(config_for(tmp_path))
+    with pytest.raises(UserError, match="not a run directory"):
+        find_run(tmp_path)
+    run = open_run(config_for(tmp_path / "run"))
+    folder = run.build("a", [], lambda folder: None)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
+    with pytest.raises(UserError, match="format 0"):
+        run.build("a", [], lambda folder: None)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+    with locked(run), pytest.raises(UserError, match="another process"), locked(run):
+        pass
+    with locked(run):
+        pass
+
+
+def test_a_full_disk_is_explained_and_loses_nothing(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+
+    def full(folder: Path) -> None:
+        (folder / "part").write_text("kept")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match="the disk is full"):
+        run.build("a", [], full)
+    assert read_facts(run.build("a", [], lambda folder: {"kept": (folder / "part").read_text()})) == {"kept": "kept"}
