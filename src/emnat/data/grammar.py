@@ -58,12 +58,12 @@ m Nachbar = neighbour
 m Arzt = doctor / physician
 m Junge = boy / lad
 m Bäcker = baker
-m Polizist = policeman / police officer
+m Polizist = policeman
 m Bruder = brother
-f Frau = woman / lady
+f Frau = woman
 f Schwester = sister
-f Ärztin = doctor / physician
-f Sängerin = singer / vocalist
+f Ärztin = doctor
+f Sängerin = singer
 n Mädchen = girl
 n Kind = child / kid
 """)
@@ -72,12 +72,12 @@ _THINGS = _nouns("""
 m Brief = letter
 m Schlüssel = key
 m Hut = hat
-m Koffer = suitcase / bag
-f Zeitung = newspaper / paper
-f Tasche = bag / handbag
-f Uhr = watch / clock
+m Koffer = suitcase
+f Zeitung = newspaper
+f Tasche = bag
+f Uhr = watch
 n Buch = book
-n Bild = picture / painting
+n Bild = picture
 n Fahrrad = bicycle / bike
 n Auto = car / automobile
 n Geschenk = present / gift
@@ -88,7 +88,7 @@ alt = old
 neu = new
 klein = small / little
 groß = big / large
-schön = beautiful / lovely
+schön = beautiful
 rot = red
 blau = blue
 schwer = heavy
@@ -96,10 +96,10 @@ schwer = heavy
 
 _PERSON_ADJECTIVES = _phrases("""
 alt = old
-müde = tired / weary
-freundlich = friendly / kind
-klug = clever / smart
-krank = sick / ill
+müde = tired
+freundlich = friendly
+klug = clever
+krank = sick
 """)
 
 _TAKES_THING = _verbs("""
@@ -154,9 +154,9 @@ im Garten = in the garden
 in der Küche = in the kitchen
 am See = at the lake / by the lake
 auf dem Markt = at the market
-vor dem Haus = in front of the house / outside the house
-im Wald = in the forest / in the woods
-am Bahnhof = at the station / at the railway station
+vor dem Haus = in front of the house
+im Wald = in the forest
+am Bahnhof = at the station
 """)
 
 _MANNERS = _phrases("""
@@ -169,8 +169,8 @@ fröhlich = happily / cheerfully
 _OPINIONS = _phrases("""
 Ich glaube = I think / I believe
 Wir hoffen = we hope
-Alle sagen = everyone says / everybody says
-Ich habe gehört = I heard / I have heard
+Alle sagen = everyone says
+Ich habe gehört = I heard
 """)
 
 _CONJUNCTIONS = _phrases("""
