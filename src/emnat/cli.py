@@ -19,10 +19,10 @@ from rich.table import Table
 from emnat._version import __version__
 from emnat.config import Config, NarDecoder, load_config
 from emnat.contrast import run_contrast
-from emnat.data.grammar import write_corpus
+from emnat.data import grammar
+from emnat.data import synthetic as synthetic_corpus
 from emnat.data.prepare import evaluation_set_from_pairs, load_evaluation_set
 from emnat.data.synthetic import Experiment
-from emnat.data.synthetic import write_corpus as write_synthetic_corpus
 from emnat.decoding.translator import load_translator
 from emnat.em import run_em
 from emnat.errors import UserError
@@ -58,10 +58,14 @@ def demo(
     overrides: Overrides = None,
 ) -> None:
     """The whole EM loop on the embedded corpus: a few minutes, ending in a results table and a report."""
-    corpus = write_corpus(Path(run) / "corpus", train=pairs, valid=500, test=1_000, seed=seed)
-    finished = _train(_packaged_config("demo.toml", run, seed, corpus, overrides))
-    _print_samples(finished)
-    _report(finished, as_json=False, page=None)
+    folder = Path(run) / f"corpus-{pairs}"  # the size is in the name, so that another size is another config
+    config = _packaged_config("demo.toml", run, seed, grammar.corpus_files(folder), overrides)
+    opened = open_run(config)
+    if not folder.exists():
+        grammar.write_corpus(folder, train=pairs, valid=500, test=1_000, seed=seed)
+    _train(opened)
+    _print_samples(opened)
+    _report(opened, as_json=False, page=None)
 
 
 @app.command()
@@ -82,7 +86,9 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
 @app.command()
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
     """Run EM as the config says, from text to a one-pass model. Run it again to continue after an interruption."""
-    _report(_train(load_config(config, overrides or [])), as_json=False, page=None)
+    run = open_run(load_config(config, overrides or []))
+    _train(run)
+    _report(run, as_json=False, page=None)
 
 
 @app.command()
@@ -173,11 +179,13 @@ def synthetic(
     overrides: Overrides = None,
 ) -> None:
     """The paper's synthetic experiments: AR and NAR accuracy on a corpus without or with multi-modality."""
-    corpus = write_synthetic_corpus(Path(run) / "corpus", experiment, pairs, min(1_000, pairs), test, length, seed)
+    folder = Path(run) / f"corpus-{experiment}-{pairs}-{length}"
+    config = _packaged_config("synthetic.toml", run, seed, synthetic_corpus.corpus_files(folder), overrides)
+    opened = open_run(config)
+    if not folder.exists():
+        synthetic_corpus.write_corpus(folder, experiment, pairs, min(1_000, pairs), test, length, seed)
     if corpus_only:
         return
-    config = _packaged_config("synthetic.toml", run, seed, corpus, overrides)
-    opened = open_run(config)
     with locked(opened):
         found = run_contrast(opened, experiment)
     table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")
@@ -219,12 +227,10 @@ def _packaged_config(
     return load_config(Path(str(files("emnat") / name)), [*own, *(overrides or [])])
 
 
-def _train(config: Config) -> Run:
-    run = open_run(config)
+def _train(run: Run) -> None:
     with locked(run):
         best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
-    return run
 
 
 def _report(run: Run, as_json: bool, page: Path | None) -> None:

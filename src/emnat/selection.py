@@ -6,7 +6,6 @@ Every rule has one signature: the student's, the teacher's and the referee's log
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +69,3 @@ def _rank_signed(sign: Floats, magnitude: Floats) -> Floats:
     ranks = np.empty_like(signed)
     np.put_along_axis(ranks, positions, np.arange(signed.shape[1], dtype=float)[None].repeat(len(signed), 0), axis=1)
     return ranks
-
-
-def fraction_changed(old: Sequence[npt.ArrayLike], new: Sequence[npt.ArrayLike]) -> float:
-    return sum(not np.array_equal(a, b) for a, b in zip(old, new, strict=True)) / max(1, len(old))

@@ -71,7 +71,7 @@ def open_run(config: Config) -> Run:
                 f"{directory}: this run was started with other settings ({'; '.join(changed)}): "
                 "choose another run directory with run=..., or restore the settings."
             )
-    elif directory.exists() and any(p.name != "corpus" for p in directory.iterdir()):
+    elif directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory}: not empty and not a run directory: choose another with run=...")
     with explained_disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)

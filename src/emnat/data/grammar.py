@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from emnat.errors import UserError
 from emnat.world import derive_seed
 
 Pair = tuple[str, str]
@@ -351,19 +350,19 @@ def draw_pairs(count: int, seed: int) -> list[Pair]:
     return list(pairs.items())
 
 
-def write_corpus(folder: Path, train: int, valid: int, test: int, seed: int) -> dict[str, list[str]]:
-    """`train.de`, `train.en` and so on, no source in two sets; the files of each set, as a config names them."""
-    if min(train, valid, test) < 1:
-        raise UserError("each set of the embedded corpus needs at least one pair.")
+def corpus_files(folder: Path) -> dict[str, list[str]]:
+    """The files of each set, as a config names them."""
+    return {name: [str(folder / f"{name}.de"), str(folder / f"{name}.en")] for name in ("train", "valid", "test")}
+
+
+def write_corpus(folder: Path, train: int, valid: int, test: int, seed: int) -> None:
+    """`train.de`, `train.en` and so on; no source is in two sets."""
     pairs = draw_pairs(train + valid + test, seed)
     sets = {"train": pairs[:train], "valid": pairs[train : train + valid], "test": pairs[train + valid :]}
     folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for name, members in sets.items():
-        files[name] = [str(folder / f"{name}.de"), str(folder / f"{name}.en")]
-        for path, side in zip(files[name], zip(*members, strict=True), strict=True):
+    for name, paths in corpus_files(folder).items():
+        for path, side in zip(paths, zip(*sets[name], strict=True), strict=True):
             Path(path).write_text("\n".join(side) + "\n", encoding="utf-8")
-    return files
 
 
 def _form(forms: str, noun: Noun) -> str:

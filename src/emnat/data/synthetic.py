@@ -32,9 +32,14 @@ def accuracy(sources: Sequence[str], outputs: Sequence[str], experiment: Experim
     return right / len(sources)
 
 
+def corpus_files(folder: Path) -> dict[str, list[str]]:
+    """The files of each set, as a config names them."""
+    return {name: [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")] for name in ("train", "valid", "test")}
+
+
 def write_corpus(
     folder: Path, experiment: Experiment, train: int, valid: int, test: int, length: int, seed: int
-) -> dict[str, list[str]]:
+) -> None:
     """`train.src`, `train.tgt` and so on; no source occurs twice, so that no source has two targets."""
     total = train + valid + test
     if total > len(_DIGITS) ** length // 2:
@@ -42,15 +47,13 @@ def write_corpus(
     random = Random(derive_seed("synthetic", experiment, seed))
     folder.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
-    files = {}
-    for name, count in (("train", train), ("valid", valid), ("test", test)):
-        files[name] = [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")]
-        with Path(files[name][0]).open("w") as sources, Path(files[name][1]).open("w") as targets:
-            goal = len(seen) + count
+    counts = {"train": train, "valid": valid, "test": test}
+    for name, (source_path, target_path) in corpus_files(folder).items():
+        with Path(source_path).open("w") as sources, Path(target_path).open("w") as targets:
+            goal = len(seen) + counts[name]
             while len(seen) < goal:
                 source = " ".join(random.choices(_DIGITS, k=length))
                 if source not in seen:
                     seen.add(source)
                     sources.write(source + "\n")
                     targets.write(random.choice(valid_targets(source, experiment)) + "\n")
-    return files

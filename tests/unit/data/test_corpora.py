@@ -14,7 +14,8 @@ from emnat.errors import UserError
 
 
 def test_embedded_sets_share_no_source(tmp_path: Path, seed: int) -> None:
-    files = grammar.write_corpus(tmp_path, train=800, valid=100, test=100, seed=seed)
+    grammar.write_corpus(tmp_path, train=800, valid=100, test=100, seed=seed)
+    files = grammar.corpus_files(tmp_path)
     sources = {name: Path(paths[0]).read_text().splitlines() for name, paths in files.items()}
     assert [len(lines) for lines in sources.values()] == [800, 100, 100]
     everything = [line for lines in sources.values() for line in lines]
@@ -53,7 +54,8 @@ def test_synthetic_rules() -> None:
 
 @pytest.mark.parametrize("experiment", ["I", "II"])
 def test_synthetic_files(tmp_path: Path, experiment: synthetic.Experiment) -> None:
-    files = synthetic.write_corpus(tmp_path, experiment, train=300, valid=20, test=30, length=5, seed=1)
+    synthetic.write_corpus(tmp_path, experiment, train=300, valid=20, test=30, length=5, seed=1)
+    files = synthetic.corpus_files(tmp_path)
     sources, targets = (Path(path).read_text().splitlines() for path in files["train"])
     assert len(sources) == len(set(sources)) == 300
     assert all(t in synthetic.valid_targets(s, experiment) for s, t in zip(sources, targets, strict=True))
