@@ -21,7 +21,7 @@ from emnat.config import Config, NarDecoder, load_config
 from emnat.contrast import run_contrast
 from emnat.data import grammar
 from emnat.data import synthetic as synthetic_corpus
-from emnat.data.prepare import evaluation_set_from_pairs, load_evaluation_set
+from emnat.data.prepare import evaluation_set_from_pairs, load_evaluation_set, reported_set
 from emnat.data.synthetic import Experiment
 from emnat.decoding.translator import load_translator
 from emnat.em import run_em
@@ -144,7 +144,8 @@ def evaluate(
     elif source or target:
         raise UserError("give both --source and --target, or neither.")
     else:
-        sentences = load_evaluation_set(find_run(model).artifact("data"), "test")
+        data = find_run(model).artifact("data")
+        sentences = load_evaluation_set(data, reported_set(data))
     measure = measure_student if isinstance(translator.model, NAT) else measure_teacher
     rows, _ = measure(translator, sentences, lowercase)
     if latency:

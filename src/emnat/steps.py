@@ -31,6 +31,7 @@ from emnat.data import (
     load_evaluation_set,
     plan_decoding,
     prepare_corpus,
+    reported_set,
 )
 from emnat.data.store import Ints
 from emnat.decoding import Hypotheses, Translator
@@ -70,9 +71,7 @@ class Corpus:
 
     @cached_property
     def test(self) -> EvaluationSet:
-        """What is reported on: the test set, or the validation set where there is no other."""
-        has_test = (self.folder / "test.source.txt").exists()
-        return load_evaluation_set(self.folder, "test") if has_test else self.valid
+        return load_evaluation_set(self.folder, reported_set(self.folder))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Ids → batches: a memory-mapped store, token-budget buckets, and the corpora the project makes itself."""
 
 from emnat.data.batches import Batch, collate, collate_sources, plan_decoding, plan_epoch
-from emnat.data.prepare import EvaluationSet, load_evaluation_set, prepare_corpus
+from emnat.data.prepare import EvaluationSet, load_evaluation_set, prepare_corpus, reported_set
 from emnat.data.store import Sequences, SequenceWriter, concatenate
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "plan_decoding",
     "plan_epoch",
     "prepare_corpus",
+    "reported_set",
 ]

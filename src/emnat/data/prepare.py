@@ -69,6 +69,11 @@ def load_evaluation_set(folder: Path, name: str) -> EvaluationSet:
     return EvaluationSet(sources, references, processed, source_ids, target_ids)
 
 
+def reported_set(folder: Path) -> str:
+    """What is reported on: the test set, or the validation set where there is no other."""
+    return "test" if (folder / "test.source.txt").exists() else "valid"
+
+
 def evaluation_set_from_pairs(pairs: Iterable[tuple[str, str]], pipeline: TextPipeline) -> EvaluationSet:
     """The same from text that belongs to no run."""
     limit = pipeline.settings.max_tokens

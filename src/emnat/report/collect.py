@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emnat.data import Sequences
+from emnat.data import Sequences, reported_set
 from emnat.errors import UserError
 from emnat.text import load_pipeline, read_lines
 from emnat.workspace import Run, read_facts, write_atomically
@@ -75,7 +75,7 @@ class RunResults:
     def test_text(self) -> tuple[list[str], list[str]]:
         """Sources and processed references of the set that is reported on."""
         folder = self.run.artifact("data")
-        name = "test" if (folder / "test.source.txt").exists() else "valid"
+        name = reported_set(folder)
         return list(read_lines(folder / f"{name}.source.txt")), list(read_lines(folder / f"{name}.processed.txt"))
 
     def changing_targets(self, count: int) -> list[list[tuple[str, str]]]:

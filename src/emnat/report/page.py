@@ -21,7 +21,7 @@ th { font-weight: 600; border-bottom: 2px solid #bbb; } td.number, th.number { t
 td.name { white-space: nowrap; width: 11rem; color: #555; } 
 tr.source td { color: #1f6f8b; } tr.truth td { color: #8b5a1f; }
 mark { background: #ffd9d1; padding: 0 0.1rem; border-radius: 2px; }
-svg { max-width: 100%; height: auto; }
+svg { width: 100%; height: auto; }
 """
 _EXAMPLES = 6
 
