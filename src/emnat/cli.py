@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import click
 import torch
 import typer
 from rich.console import Console
@@ -27,13 +28,13 @@ from emnat.decoding.translator import load_translator
 from emnat.em import run_em
 from emnat.errors import UserError
 from emnat.evaluation import log_probs_of_lines, measure_latency, measure_student, measure_teacher
-from emnat.models import NAT
+from emnat.models import Teacher
 from emnat.progress import log
 from emnat.report import collect, print_tables, write_page, write_results_file
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
-from emnat.workspace import Run, find_run, locked, open_run, read_facts
+from emnat.workspace import Run, explained_disk_errors, find_run, locked, open_run, read_facts
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -61,8 +62,7 @@ def demo(
     folder = Path(run) / f"corpus-{pairs}"  # the size is in the name, so that another size is another config
     config = _packaged_config("demo.toml", run, seed, grammar.corpus_files(folder), overrides)
     opened = open_run(config)
-    if not folder.exists():
-        grammar.write_corpus(folder, train=pairs, valid=500, test=1_000, seed=seed)
+    _write_once(opened, folder, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
     _train(opened)
     _print_samples(opened)
     _report(opened, as_json=False, page=None)
@@ -132,7 +132,7 @@ def evaluate(
     model: ModelDirectory,
     source: Annotated[Path | None, typer.Option(help="Text to translate (default: the run's test set).")] = None,
     target: Annotated[Path | None, typer.Option(help="Its references.")] = None,
-    lowercase: Annotated[bool, typer.Option(help="Compare without case.")] = False,
+    lowercase: Annotated[bool | None, typer.Option(help="Compare without case (default: as in the run).")] = None,
     latency: Annotated[int, typer.Option(min=0, help="Sentences to time at batch 1; 0: none.")] = 50,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -144,14 +144,14 @@ def evaluate(
     elif source or target:
         raise UserError("give both --source and --target, or neither.")
     else:
-        data = find_run(model).artifact("data")
+        run = find_run(model)
+        data = run.artifact("data")
         sentences = load_evaluation_set(data, reported_set(data))
-    measure = measure_student if isinstance(translator.model, NAT) else measure_teacher
-    rows, _ = measure(translator, sentences, lowercase)
-    if latency:
-        sources = [ids for ids in sentences.source_ids if len(ids)][:latency]
-        for name, entry in measure_latency(translator, sources, runs=5).items():
-            rows[name] |= {"latency_ms": entry["ms"], "hardware": entry["hardware"]}
+        lowercase = run.config.evaluate.lowercase if lowercase is None else lowercase
+    measure = measure_teacher if isinstance(translator.model, Teacher) else measure_student
+    rows, _ = measure(translator, sentences, bool(lowercase))
+    for name, entry in measure_latency(translator, sentences.source_ids, latency, runs=5).items():
+        rows[name] |= {"latency_ms": entry["ms"], "hardware": entry["hardware"]}
     if as_json:
         print(json.dumps(rows, indent=1))
     else:
@@ -171,7 +171,7 @@ def report(
 @app.command()
 def synthetic(
     experiment: Annotated[Experiment, typer.Argument(help="I (no multi-modality) or II (with it).")],
-    run: Annotated[str, typer.Option(help="Where to put everything.")] = "runs/synthetic",
+    run: Annotated[str | None, typer.Option(help="Where to put everything (default: by experiment).")] = None,
     pairs: Annotated[int, typer.Option(min=10, help="Training pairs.")] = 2_000_000,
     length: Annotated[int, typer.Option(min=1, help="Digits of a source.")] = 30,
     test: Annotated[int, typer.Option(min=1, help="Test pairs.")] = 1_000,
@@ -180,11 +180,13 @@ def synthetic(
     overrides: Overrides = None,
 ) -> None:
     """The paper's synthetic experiments: AR and NAR accuracy on a corpus without or with multi-modality."""
-    folder = Path(run) / f"corpus-{experiment}-{pairs}-{length}"
+    run = run or f"runs/synthetic-{experiment}"
+    sizes = {"train": pairs, "valid": min(1_000, pairs), "test": test, "length": length}
+    synthetic_corpus.check_size(**sizes)
+    folder = Path(run) / f"corpus-{experiment}-{pairs}-{test}-{length}"
     config = _packaged_config("synthetic.toml", run, seed, synthetic_corpus.corpus_files(folder), overrides)
     opened = open_run(config)
-    if not folder.exists():
-        synthetic_corpus.write_corpus(folder, experiment, pairs, min(1_000, pairs), test, length, seed)
+    _write_once(opened, folder, partial(synthetic_corpus.write_corpus, experiment=experiment, seed=seed, **sizes))
     if corpus_only:
         return
     with locked(opened):
@@ -199,19 +201,22 @@ def main() -> None:
     """Entry point: what a user can put right ends in one sentence and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        app()
+        code = app(standalone_mode=False)
     except UserError as error:
         _fail(str(error))
-    except torch.OutOfMemoryError:
-        _fail("out of GPU memory: lower decode.tokens or training.tokens, then run the same command again.")
-    except MemoryError:
-        _fail("out of memory: lower decode.tokens or training.tokens, then run the same command again.")
-    except KeyboardInterrupt:
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.exceptions.Abort:
         print("emnat: interrupted; run the same command again to continue.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone; nothing is wrong with us
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        code = 130
+    except torch.OutOfMemoryError:
+        _fail("out of GPU memory: lower decode.tokens, or start another run with fewer training.tokens.")
+    except MemoryError:
+        _fail("out of memory: lower decode.tokens, or start another run with fewer training.tokens.")
+    except OSError as error:
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}.")
+    sys.exit(code or 0)
 
 
 def _fail(message: str) -> NoReturn:
@@ -226,6 +231,15 @@ def _packaged_config(
     places = [f"data.{part}={json.dumps(paths)}" for part, paths in corpus.items()]
     own = [f"run={json.dumps(run)}", f"seed={seed}", *places]
     return load_config(Path(str(files("emnat") / name)), [*own, *(overrides or [])])
+
+
+def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
+    """A generated corpus: whole or absent."""
+    if not folder.exists():
+        unfinished = folder.with_suffix(".partial")
+        with locked(run), explained_disk_errors(folder):
+            write(unfinished)
+            unfinished.rename(folder)
 
 
 def _train(run: Run) -> None:

@@ -93,9 +93,8 @@ class Model(Section):
     @model_validator(mode="before")
     @classmethod
     def fill_in_size(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("size", "small") in SIZES:
-            return SIZES[values.get("size", "small")] | values
-        return values
+        size = values.get("size", "small") if isinstance(values, dict) else None
+        return SIZES[size] | values if isinstance(size, str) and size in SIZES else values
 
     @model_validator(mode="after")
     def heads_divide_hidden(self) -> Model:
@@ -144,14 +143,22 @@ class Config(Section):
     text: Text = Text()
     teacher: Model = Model()  # type: ignore[call-arg]  # the size fills in what is missing
     student: Model = Model()  # type: ignore[call-arg]
-    larger_student: Model | None = None  # trained once, at the end, from the last teacher
+    larger_student: Model | None = None  # trained once, at the end, on what the best student learned
     em: EM = EM()
     decode: Decode = Decode()
     evaluate: Evaluate = Evaluate()
 
 
 # A run may be continued with these changed; anything else would mix two experiments in one directory.
-MAY_CHANGE = ("run", "device", "em.iterations", "em.patience", "larger_student", "evaluate")
+MAY_CHANGE = (
+    "run",
+    "device",
+    "em.iterations",
+    "em.patience",
+    "decode.tokens",
+    "evaluate.latency_sentences",
+    "evaluate.latency_runs",
+)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -180,6 +187,8 @@ def resolved_toml(config: Config) -> str:
 
 def differences(old: Config, new: Config) -> list[str]:
     """The settings that make `new` another experiment than `old`, each as `key: old → new`."""
+    if old.larger_student is None:  # it comes last, so it may be asked for later
+        old = old.model_copy(update={"larger_student": new.larger_student})
     before, after = dict(_flatten(old.model_dump())), dict(_flatten(new.model_dump()))
     return [
         f"{key}: {before.get(key)!r} → {after.get(key)!r}"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from emnat.config import EM, Rule
 
 Floats = npt.NDArray[np.floating]
+_ROUNDING = 1e-3  # the same sequence, scored in another batch, differs by less
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def select_candidates(
     value = rule_score(settings.rule, scores, settings.posterior_weight)
     allowed = np.isfinite(scores.teacher) & np.isfinite(scores.student)
     if bounds is not None:
-        allowed &= scores.quality >= bounds[:, None]
+        allowed &= scores.quality >= bounds[:, None] - _ROUNDING
     if incumbent is not None:
         allowed[:, incumbent] = bounds is not None
     # A source whose every candidate is out keeps its incumbent, or the teacher's best where there is none.

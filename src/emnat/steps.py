@@ -49,8 +49,8 @@ from emnat.progress import Work, log
 from emnat.selection import CandidateScores, select_candidates
 from emnat.text import TextPipeline, load_pipeline
 from emnat.text.pipeline import VOCABULARY_FILE
-from emnat.training import Examples, discard_state, train
-from emnat.workspace import Run, clear_folder, read_facts, write_atomically
+from emnat.training import Examples, train
+from emnat.workspace import Run, clear_folder, read_facts, scratch, write_atomically
 
 _PART = 20_000  # sources whose decoding is saved at once: what an interruption can cost
 Floats = npt.NDArray[np.floating]
@@ -153,9 +153,8 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
                 writer.append(best[i])
 
     def make(folder: Path) -> dict[str, Any]:
-        parts = _in_parts(folder, len(corpus.sources), f"distilling {stage}", make_part)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", make_part)
         concatenate(parts, "train.target", folder)
-        shutil.rmtree(folder / "parts")
         return {"length": float(Sequences(folder, "train.target").lengths.mean())}
 
     folder = run.build(name, [teacher.artifact], make)
@@ -195,13 +194,12 @@ def propose(
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
-        parts = _in_parts(folder, len(corpus.sources), f"proposing {stage}", make_part)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", make_part)
         concatenate(parts, "candidates", folder)
         np.save(
             folder / "scores.npy",
             np.concatenate([np.load(p / "scores.npy", allow_pickle=False) for p in parts], 1),
         )
-        shutil.rmtree(folder / "parts")
         return {"candidates": run.config.em.propose_beam}
 
     parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
@@ -276,13 +274,12 @@ def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trai
 
     def make(folder: Path) -> dict[str, Any]:
         for trained, file_name in ((student, "model"), (referee, REFEREE)):
-            model, text = load_model(run.artifact(trained.artifact), torch.device("cpu"))
-            save_model(model, folder, text, file_name)
+            model = load_model(run.artifact(trained.artifact), torch.device("cpu")).model
+            save_model(model, folder, run.config.text, run.config.decode, file_name)
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
-        sources = [ids for ids in corpus.test.source_ids if len(ids)][: run.config.evaluate.latency_sentences]
-        runs = run.config.evaluate.latency_runs
-        latency = measure_latency(load(run, student, referee), sources, runs)
-        latency |= measure_latency(load(run, teacher), sources, runs)
+        timed = corpus.test.source_ids, run.config.evaluate.latency_sentences, run.config.evaluate.latency_runs
+        latency = measure_latency(load(run, student, referee), *timed)
+        latency |= measure_latency(load(run, teacher), *timed)
         write_atomically(folder / "latency.json", json.dumps(latency, indent=1).encode())
         return {"student": student.artifact}
 
@@ -293,7 +290,7 @@ def load(run: Run, trained: Trained, referee: Trained | None = None) -> Translat
     translator = load_translator(run.artifact(trained.artifact), run.config.device, run.config.decode)
     translator.precision = run.config.precision
     if referee is not None:
-        model, _ = load_model(run.artifact(referee.artifact), translator.device)
+        model = load_model(run.artifact(referee.artifact), translator.device).model
         assert isinstance(model, Teacher)
         translator.referee = model
     return translator
@@ -310,7 +307,7 @@ def _train(
         torch.manual_seed(seed)
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if start is not None and config.em.warm_start:
-            model.load_state_dict(load_model(run.artifact(start.artifact), device)[0].state_dict())
+            model.load_state_dict(load_model(run.artifact(start.artifact), device).model.state_dict())
         translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
         examples = _examples(corpus, targets)
         validate = partial(
@@ -330,13 +327,12 @@ def _train(
             seed=seed,
             device=device,
             precision=config.precision,
-            folder=folder,
+            folder=scratch(folder),
             name=name,
             scalars=scalars,
         )
-        save_model(model, folder, config.text)
+        save_model(model, folder, config.text, config.decode)
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
-        discard_state(folder)
         return facts
 
     parents = [targets.artifact] + ([start.artifact] if start and config.em.warm_start else [])
@@ -354,7 +350,7 @@ def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, ra
     parts = []
     with Work(name, count) as work:
         for start in range(0, count, _PART):
-            part = folder / "parts" / f"{start:09d}"
+            part = folder / f"{start:09d}"
             indices = range(start, min(start + _PART, count))
             if part.exists():
                 work.advance(len(indices))

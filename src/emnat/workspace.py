@@ -27,6 +27,7 @@ from emnat.errors import UserError
 
 FORMAT = 1  # of run directories and model directories; another number is refused, never misread
 MANIFEST = "manifest.json"
+SCRATCH = "scratch"
 
 
 @dataclass(frozen=True)
@@ -40,30 +41,42 @@ class Run:
         return self.directory / name
 
     def build(self, name: str, parents: Sequence[str], make: Callable[[Path], dict[str, Any] | None]) -> Path:
-        """The finished folder of artifact `name`; `make` fills it unless an earlier process did.
+        """The finished folder of artifact `name`; `make` fills it unless an earlier process did, from these parents.
 
-        What `make` returns is kept in the manifest, under `facts`.
+        What `make` returns is kept in the manifest, under `facts`. What it keeps in `scratch(folder)` to continue
+        from after an interruption is removed once the artifact is whole.
         """
         final = self.artifact(name)
-        if final.exists():
-            check_artifact(final)
-            return final
         partial = final.with_name(final.name + ".partial")
-        partial.mkdir(parents=True, exist_ok=True)
-        started = time.monotonic()
-        with explained_disk_errors(partial):
-            facts = make(partial) or {}
-            _write_manifest(partial, name, parents, self.config.seed, facts, time.monotonic() - started)
-            _sync_folder(partial)
-            partial.rename(final)
-            _sync_folder(final.parent)
+        with explained_disk_errors(final):
+            if final.exists() and read_manifest(final)["parents"] != list(parents):
+                shutil.rmtree(final)  # made from others: a longer run has chosen another student, say
+            if not final.exists():
+                _continue_or_start(partial, parents)
+                started = time.monotonic()
+                facts = make(partial) or {}
+                _write_manifest(partial, name, parents, self.config.seed, facts, time.monotonic() - started)
+                _sync_folder(partial)
+                partial.rename(final)
+                _sync_folder(final.parent)
+            shutil.rmtree(final / SCRATCH, ignore_errors=True)
+            check_artifact(final)
         return final
+
+
+def scratch(artifact: Path) -> Path:
+    """Where an artifact under way keeps what it can be continued from."""
+    folder = artifact / SCRATCH
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def open_run(config: Config) -> Run:
     """Create the run directory, or continue the one that is there if it has the same config."""
     directory = Path(config.run)
     written = directory / "config.toml"
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory}: a file, not a directory: choose another run directory with run=...")
     if written.exists():
         changed = differences(_read_run_config(written), config)
         if changed:
@@ -148,7 +161,7 @@ def explained_disk_errors(place: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(f"{place}: the disk is full; make space and run the same command again.") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
             raise UserError(f"{place}: cannot write here ({error.strerror}).") from error
         raise
 
@@ -157,6 +170,15 @@ def clear_folder(folder: Path) -> None:
     """Empty a partial artifact that cannot be continued from the middle."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:
+    """A partial folder is gone on with only if it was begun from the same parents."""
+    begun_from = scratch(partial) / "parents.json"
+    wanted = json.dumps(list(parents)).encode()
+    if not begun_from.exists() or begun_from.read_bytes() != wanted:
+        clear_folder(partial)
+        write_atomically(scratch(partial) / "parents.json", wanted)
 
 
 def _read_run_config(path: Path) -> Config:
@@ -173,7 +195,7 @@ def _write_manifest(
     files = {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _checksum(path)}
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        if path.is_file() and path.name != MANIFEST and SCRATCH not in path.relative_to(folder).parts
     }
     manifest = {
         "format": FORMAT,

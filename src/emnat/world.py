@@ -14,9 +14,13 @@ def choose_device(name: str) -> torch.device:
     """`auto` takes a GPU when there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"device = {name!r}, but PyTorch sees no GPU here: use device = 'cpu' or 'auto'.")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device = {name!r} is no device: use 'auto', 'cpu' or 'cuda'.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device = {name!r}, but PyTorch does not see it here: use device = 'cpu' or 'auto'.")
+    return device
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:

@@ -46,6 +46,8 @@ def test_overrides(tmp_path: Path) -> None:
         ({"seed": "x"}, "seed: .*integer"),
         ({"student": {"hidden": 30, "heads": 4}}, "hidden = 30 is not divisible by heads = 4"),
         ({"data": {"train": ["a"]}}, r"the setting 'data\.valid' is missing"),
+        ({"teacher": {"size": ["small"]}}, r"teacher\.size"),
+        ({"em": 3}, "em: .*EM"),
         ({"teacher": {"dropout": 1.5}}, r"teacher\.dropout"),
     ],
 )
@@ -73,5 +75,8 @@ def test_differences_name_what_makes_another_experiment() -> None:
     assert differences(old, old) == []
     more = build_config(old.model_dump() | {"run": "b", "em": {"iterations": 9}, "device": "cpu"}, "x")
     assert differences(old, more) == []
+    later = build_config(old.model_dump() | {"larger_student": {"size": "base"}, "decode": {"tokens": 5}}, "x")
+    assert differences(old, later) == []
+    assert differences(later, build_config(old.model_dump() | {"larger_student": {"size": "large"}}, "x"))
     other = build_config(old.model_dump() | {"seed": 2, "text": {"vocabulary": 5}}, "x")
     assert differences(old, other) == ["seed: 1 → 2", "text.vocabulary: 10000 → 5"]

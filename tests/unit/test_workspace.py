@@ -8,7 +8,7 @@ import pytest
 
 from emnat.config import build_config
 from emnat.errors import UserError
-from emnat.workspace import find_run, locked, open_run, read_facts, read_manifest
+from emnat.workspace import find_run, locked, open_run, read_facts, read_manifest, scratch
 
 
 def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
@@ -32,6 +32,29 @@ def test_artifacts_are_built_once_and_whole(tmp_path: Path) -> None:
     assert manifest["files"]["file"]["bytes"] == 7
     assert read_facts(first) == {"answer": 42}
     assert not first.with_name("b.partial").exists()
+
+
+def test_another_parent_means_another_artifact(tmp_path: Path) -> None:
+    """A run that is continued with more iterations may choose another student: its model is made anew."""
+    run = open_run(config_for(tmp_path / "run"))
+    run.build("model", ["t1"], lambda folder: {"student": "t1"})
+    assert read_facts(run.build("model", ["t2"], lambda folder: {"student": "t2"})) == {"student": "t2"}
+
+
+def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+
+    def die(folder: Path) -> None:
+        (scratch(folder) / "state").write_text("x")
+        raise RuntimeError
+
+    for parents, kept in ((["a"], True), (["b"], False)):
+        with pytest.raises(RuntimeError):
+            run.build("y", ["a"], die)
+        folder = run.build("y", parents, lambda folder: {"kept": (scratch(folder) / "state").exists()})
+        assert read_facts(folder) == {"kept": kept}
+        assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+        folder.rename(tmp_path / f"done {kept}")
 
 
 def test_an_interrupted_artifact_is_continued(tmp_path: Path) -> None:

@@ -37,13 +37,17 @@ def corpus_files(folder: Path) -> dict[str, list[str]]:
     return {name: [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")] for name in ("train", "valid", "test")}
 
 
+def check_size(train: int, valid: int, test: int, length: int) -> None:
+    total = train + valid + test
+    if total > len(_DIGITS) ** length // 2:
+        raise UserError(f"{total} different sources of length {length} are too many: use a larger --length.")
+
+
 def write_corpus(
     folder: Path, experiment: Experiment, train: int, valid: int, test: int, length: int, seed: int
 ) -> None:
     """`train.src`, `train.tgt` and so on; no source occurs twice, so that no source has two targets."""
-    total = train + valid + test
-    if total > len(_DIGITS) ** length // 2:
-        raise UserError(f"{total} different sources of length {length} are too many: use a larger --length.")
+    check_size(train, valid, test, length)
     random = Random(derive_seed("synthetic", experiment, seed))
     folder.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()

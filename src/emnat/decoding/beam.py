@@ -42,7 +42,7 @@ def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
 def beam_search(
     model: Steps, beams: int, max_lengths_M: Tensor, alpha: float, exact_lengths_M: Tensor | None = None
 ) -> Hypotheses:
-    """Search until every sentence has `beams` finished outputs that nothing still open can beat.
+    """Search until every sentence has `beams` finished outputs that no open one would join if it ended next.
 
     An output of `max_lengths_M` tokens must end there; with `exact_lengths_M`, every output has just that length.
     """

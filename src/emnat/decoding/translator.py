@@ -18,7 +18,7 @@ from emnat.data.store import Ints
 from emnat.decoding.beam import Hypotheses, beam_search
 from emnat.decoding.one_pass import decode_in_one_pass
 from emnat.errors import UserError
-from emnat.models import NAT, AnyModel, Teacher, load_model
+from emnat.models import AnyModel, Teacher, load_model
 from emnat.progress import log
 from emnat.text import TextPipeline, load_pipeline
 
@@ -78,12 +78,15 @@ class Translator:
     ) -> list[list[int]]:
         """The same for ids; `exact_lengths` prescribes every output's length (for the synthetic experiments)."""
         results: list[list[int]] = [[] for _ in sources]
-        rows = length_candidates if isinstance(self.model, NAT) else beam or self.settings.beam
-        for indices in plan_nonempty(sources, self.settings.tokens // rows):
+        rows = beam or self.settings.beam if isinstance(self.model, Teacher) else length_candidates
+        for indices in plan_nonempty(sources, self.settings.tokens // rows, extra=rows // 2):
             source_BS, source_lengths_B = (part.to(self.device) for part in collate_sources(sources, indices))
             exact = torch.tensor([exact_lengths[i] for i in indices]).to(self.device) if exact_lengths else None
             with world.autocast(self.device, self.precision):
-                if isinstance(self.model, NAT):
+                if isinstance(self.model, Teacher):
+                    found = self.search(source_BS, source_lengths_B, rows, exact)
+                    tokens_BT, lengths_B = found.tokens_MKT[:, 0], found.lengths_MK[:, 0]
+                else:
                     tokens_BT, lengths_B = decode_in_one_pass(
                         self.model,
                         source_BS,
@@ -94,9 +97,6 @@ class Translator:
                         self.settings.length_penalty,
                         exact,
                     )
-                else:
-                    found = self.search(source_BS, source_lengths_B, rows, exact)
-                    tokens_BT, lengths_B = found.tokens_MKT[:, 0], found.lengths_MK[:, 0]
             for index, tokens, length in zip(indices, tokens_BT.tolist(), lengths_B.tolist(), strict=True):
                 results[index] = tokens[:length]
         return results
@@ -114,7 +114,7 @@ class Translator:
     def longest_output(self, source_lengths_B: Tensor) -> Tensor:
         """Of each sentence by itself, so that its translation does not depend on its batch."""
         wanted_B = source_lengths_B * self.settings.max_length_factor + self.settings.max_length_extra
-        return wanted_B.long().clamp_max(self.model.max_tokens)
+        return wanted_B.long().clamp(1, self.model.max_tokens)
 
     def _rescorer(self, candidates: int, rescore: bool | None) -> Teacher | None:
         if rescore and self.referee is None:
@@ -129,11 +129,11 @@ class Translator:
         return ids[:limit]
 
 
-def plan_nonempty(sources: Sequence[Sequence[int] | Ints], tokens: int) -> list[Ints]:
-    """Decoding batches of all sources that have a token at all."""
+def plan_nonempty(sources: Sequence[Sequence[int] | Ints], tokens: int, extra: int) -> list[Ints]:
+    """Decoding batches of all sources that have a token at all; outputs may be `extra` tokens longer than they."""
     lengths = np.array([len(ids) for ids in sources], np.int64)
     present = np.flatnonzero(lengths)
-    return [present[batch] for batch in plan_decoding(lengths[present], tokens)]
+    return [present[batch] for batch in plan_decoding(lengths[present] + extra, tokens)]
 
 
 def load_translator(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:
@@ -144,10 +144,11 @@ def load_translator(directory: str | Path, device: str = "auto", settings: Decod
     elif (folder / "config.toml").exists():
         raise UserError(f"{folder}: this run has no finished model yet: run 'emnat train' again to continue it.")
     chosen = world.choose_device(device)
-    model, text = load_model(folder, chosen)
-    pipeline = load_pipeline(folder, text)
-    if len(pipeline.vocabulary) != model.vocabulary:
-        raise UserError(f"{folder}: the tokenizer has {len(pipeline.vocabulary)} pieces, the model {model.vocabulary}.")
-    referee = load_model(folder, chosen, REFEREE)[0] if (folder / f"{REFEREE}.json").exists() else None
+    stored = load_model(folder, chosen)
+    pipeline = load_pipeline(folder, stored.text)
+    pieces, wanted = len(pipeline.vocabulary), stored.model.vocabulary
+    if pieces != wanted:
+        raise UserError(f"{folder}: the tokenizer has {pieces} pieces, but the model expects {wanted}.")
+    referee = load_model(folder, chosen, REFEREE).model if (folder / f"{REFEREE}.json").exists() else None
     assert referee is None or isinstance(referee, Teacher)
-    return Translator(model, pipeline, chosen, referee, settings or Decode())
+    return Translator(stored.model, pipeline, chosen, referee, settings or stored.decode)

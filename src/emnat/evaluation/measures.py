@@ -15,7 +15,7 @@ from emnat.decoding import Translator
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.likelihood import log_probs_of_pairs
 from emnat.evaluation.scores import accuracy, score_outputs, tokenised_bleu
-from emnat.models import NAT
+from emnat.models import Teacher
 
 DECODERS: tuple[NarDecoder, ...] = ("argmax", "dedup", "odd")
 Outputs = dict[str, list[list[int]]]
@@ -48,18 +48,23 @@ def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase:
     return _score_all(outputs, translator, sentences, lowercase), outputs
 
 
-def measure_latency(translator: Translator, sources: Sequence[Ints], runs: int) -> dict[str, dict[str, Any]]:
-    """Milliseconds a sentence of every decoder of this model."""
+def measure_latency(
+    translator: Translator, sources: Sequence[Ints], count: int, runs: int
+) -> dict[str, dict[str, Any]]:
+    """Milliseconds a sentence of every decoder of this model, on the first `count` sources; nothing if all are empty."""
+    sources = [ids for ids in sources if len(ids)][:count]
+    if not sources:
+        return {}
     translate, settings = translator.translate_ids, translator.settings
     ways: dict[str, Callable[[Sequence[Ints]], object]]
-    if isinstance(translator.model, NAT):
+    if isinstance(translator.model, Teacher):
+        ways = {"greedy": partial(translate, beam=1), f"beam_{settings.beam}": partial(translate, beam=settings.beam)}
+    else:
         ways = {
             decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
             for count in sorted({1, settings.length_candidates})
             for decoder in DECODERS
         }
-    else:
-        ways = {"greedy": partial(translate, beam=1), f"beam_{settings.beam}": partial(translate, beam=settings.beam)}
     return {name: batch_1_latency(way, sources, runs, translator.device) for name, way in ways.items()}
 
 
@@ -76,8 +81,9 @@ def validation_score(
     if by == "loss":
         lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
         log_probs = log_probs_of_pairs(translator, sources, targets, lengths, "validating")
-        present = np.isfinite(log_probs)
-        return float(log_probs[present].sum() / max(1, sum(len(targets[i]) for i in np.flatnonzero(present))))
+        log_probs = np.nan_to_num(log_probs, nan=-np.inf)  # a broken model must not look like a good one
+        scored = [i for i in range(count) if len(sources[i]) and len(targets[i])]
+        return float(log_probs[scored].sum() / max(1, sum(len(targets[i]) for i in scored)))
     outputs = translator.translate_ids(sources, beam=1)
     if by == "accuracy":
         return accuracy(outputs, targets)

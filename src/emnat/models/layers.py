@@ -61,7 +61,11 @@ class Embedding(nn.Module):
         return self._embed(tokens_NT, self.target_positions[first_position:end])
 
     def logits(self, states_NTD: Tensor) -> Tensor:
-        return F.linear(states_NTD, self.tokens)
+        if self.training:
+            return F.linear(states_NTD, self.tokens)
+        # Decoders compare logits: rounded to bf16 they would tie, and ties depend on the company of a sentence.
+        with torch.autocast(states_NTD.device.type, enabled=False):
+            return F.linear(states_NTD.float(), self.tokens)
 
     def _embed(self, tokens_NT: Tensor, positions_TD: Tensor) -> Tensor:
         embedded: Tensor = self.dropout(F.embedding(tokens_NT, self.tokens) * self.scale + positions_TD)

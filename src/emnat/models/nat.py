@@ -91,6 +91,7 @@ class NAT(nn.Module):
 
     def _length_logits(self, memory: Memory) -> Tensor:
         inside_BS1 = memory.mask_B11S[:, 0, 0, :, None]
-        mean_BD = (memory.states_BSD * inside_BS1).sum(1) / inside_BS1.sum(1)
-        logits: Tensor = self.length_head(mean_BD)
-        return logits.float()
+        mean_BD = (memory.states_BSD.float() * inside_BS1).sum(1) / inside_BS1.sum(1)
+        with torch.autocast(mean_BD.device.type, enabled=False):
+            logits: Tensor = self.length_head(mean_BD)
+        return logits

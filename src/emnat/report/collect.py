@@ -50,6 +50,10 @@ class RunResults:
         return self.stages[0]
 
     @property
+    def reported_set(self) -> str:
+        return reported_set(self.run.artifact("data"))
+
+    @property
     def signature(self) -> str:
         return str(self.baseline.measures["student"]["argmax"]["signature"])
 
@@ -74,8 +78,7 @@ class RunResults:
 
     def test_text(self) -> tuple[list[str], list[str]]:
         """Sources and processed references of the set that is reported on."""
-        folder = self.run.artifact("data")
-        name = reported_set(folder)
+        folder, name = self.run.artifact("data"), self.reported_set
         return list(read_lines(folder / f"{name}.source.txt")), list(read_lines(folder / f"{name}.processed.txt"))
 
     def changing_targets(self, count: int) -> list[list[tuple[str, str]]]:

@@ -46,7 +46,7 @@ def print_tables(results: RunResults, console: Console) -> None:
 
 def _main_table(results: RunResults) -> Table:
     candidates = results.run.config.decode.length_candidates
-    table = Table(title=f"Results on the test set ({results.run.directory})")
+    table = Table(title=f"Results on the {results.reported_set} set ({results.run.directory})")
     table.add_column("model")
     for heading in ("BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"):
         table.add_column(heading, justify="right")

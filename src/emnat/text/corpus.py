@@ -96,6 +96,7 @@ def _parse_json(line: str, place: str) -> Pair:
     try:
         record = json.loads(line)
         source, target = record["source"], record["target"]
+        (source + target).encode()  # JSON can spell lone surrogates, which are no text
     except (ValueError, KeyError, TypeError, RecursionError):
         source = target = None
     if not isinstance(source, str) or not isinstance(target, str):

@@ -1,6 +1,5 @@
 """The one loop that trains every model. It knows losses and validation scores, not what a model is for."""
 
-from emnat.training.checkpoints import discard_state
 from emnat.training.loop import Examples, train
 
-__all__ = ["Examples", "discard_state", "train"]
+__all__ = ["Examples", "train"]

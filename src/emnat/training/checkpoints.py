@@ -81,11 +81,6 @@ def average(paths: list[Path]) -> Weights:
     return {name: (value / len(paths)).float() for name, value in total.items()}
 
 
-def discard_state(folder: Path) -> None:
-    for path in [folder / STATE, folder / BEST, *folder.glob("snapshot-*.safetensors")]:
-        path.unlink(missing_ok=True)
-
-
 def _save(tensors: Weights, path: Path, metadata: dict[str, str]) -> None:
     temporary = path.with_name(path.name + ".tmp")
     save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)

@@ -56,8 +56,7 @@ def train(
 ) -> dict[str, Any]:
     """Train `model` in place, to the best weights found; `validate` scores it as it is (higher is better).
 
-    `folder` holds the state while training; a later call with the same arguments goes on from there. The caller
-    discards the state (`discard_state`) once the model is safe elsewhere.
+    `folder` holds the state while training; a later call with the same arguments goes on from there.
     """
     optimiser = make_optimiser(model, settings)
     progress = checkpoints.load_state(folder, model, optimiser)
@@ -73,9 +72,10 @@ def train(
             torch.manual_seed(world.derive_seed("dropout", seed, progress.step))
             rate = learning_rate(progress.step, settings)
             meter.add(_step(model, micro_batches, optimiser, rate, settings, device, precision), micro_batches)
-            if progress.step % _LOG_EVERY == 0:
+            validating = progress.step % settings.validate_every == 0 or progress.step == settings.steps
+            if progress.step % _LOG_EVERY == 0 or validating:
                 meter.report(progress.step, rate)
-            if progress.step % settings.validate_every == 0 or progress.step == settings.steps:
+            if validating:
                 score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
                 writer.add_scalar("validation", score, progress.step)
     return _finish(model, validate, progress, settings, folder)
@@ -188,7 +188,7 @@ class _Meter:
         loss = float(torch.stack(self._losses).mean())
         speed = self._tokens / (time.monotonic() - self._since)
         if not np.isfinite(loss):
-            raise UserError(f"the loss is not a number at step {step}: lower learning_rate or raise warmup.")
+            raise UserError(f"the loss is not a number at step {step}: start another run with a lower learning_rate.")
         self._writer.add_scalar("loss", loss, step)
         self._writer.add_scalar("learning rate", rate, step)
         self._writer.add_scalar("target tokens per second", speed, step)

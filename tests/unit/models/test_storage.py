@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emnat.config import Text
+from emnat.config import Decode, Text
 from emnat.errors import UserError
 from emnat.models import NAT, load_model, save_model
 
@@ -14,16 +14,17 @@ CPU = torch.device("cpu")
 
 
 def test_round_trip(tiny_student: NAT, tmp_path: Path) -> None:
-    save_model(tiny_student, tmp_path, Text(lowercase=True))
-    loaded, text = load_model(tmp_path, CPU)
-    assert text.lowercase
-    assert all(torch.equal(loaded.state_dict()[k], v) for k, v in tiny_student.state_dict().items())
+    save_model(tiny_student, tmp_path, Text(lowercase=True), Decode(beam=7))
+    stored = load_model(tmp_path, CPU)
+    assert stored.text.lowercase
+    assert stored.decode.beam == 7
+    assert all(torch.equal(stored.model.state_dict()[k], v) for k, v in tiny_student.state_dict().items())
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
 def test_truncated_weights(tiny_student: NAT, tmp_path: Path, keep: int) -> None:
-    save_model(tiny_student, tmp_path, Text())
+    save_model(tiny_student, tmp_path, Text(), Decode())
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(UserError, match=r"model\.safetensors: truncated"):
@@ -33,7 +34,7 @@ def test_truncated_weights(tiny_student: NAT, tmp_path: Path, keep: int) -> None
 def test_missing_and_foreign_files(tiny_student: NAT, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a model directory"):
         load_model(tmp_path, CPU)
-    save_model(tiny_student, tmp_path, Text())
+    save_model(tiny_student, tmp_path, Text(), Decode())
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(UserError, match="incomplete"):
         load_model(tmp_path, CPU)

@@ -72,7 +72,17 @@ def test_tsv_needs_two_fields(tmp_path: Path, line: str) -> None:
         list(read_pairs([path]))
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"source": "x"}', '{"source": 1, "target": "y"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"source": "x"}',
+        '{"source": 1, "target": "y"}',
+        "[" * 100_000,
+        r'{"source": "\ud800", "target": ""}',
+    ],
+)
 def test_jsonl_needs_source_and_target(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "a.jsonl", line.encode())
     with pytest.raises(UserError, match=r"a\.jsonl, line 1: expected an object"):
