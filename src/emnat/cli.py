@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import torch
 import typer
 from rich.console import Console
@@ -181,15 +181,14 @@ def synthetic(
 ) -> None:
     """The paper's synthetic experiments: AR and NAR accuracy on a corpus without or with multi-modality."""
     run = run or f"runs/synthetic-{experiment}"
-    sizes = {"train": pairs, "valid": min(1_000, pairs), "test": test, "length": length}
-    synthetic_corpus.check_size(**sizes)
+    sizes = synthetic_corpus.Sizes(train=pairs, valid=min(1_000, pairs), test=test, length=length)
     folder = Path(run) / f"corpus-{experiment}-{pairs}-{test}-{length}"
     config = _packaged_config("synthetic.toml", run, seed, synthetic_corpus.corpus_files(folder), overrides)
     opened = open_run(config)
-    _write_once(opened, folder, partial(synthetic_corpus.write_corpus, experiment=experiment, seed=seed, **sizes))
+    _write_once(opened, folder, partial(synthetic_corpus.write_corpus, experiment=experiment, sizes=sizes, seed=seed))
     if corpus_only:
         return
-    with locked(opened):
+    with locked(opened), _resumable():
         found = run_contrast(opened, experiment)
     table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")
     for name in ("AR", "NAR"):
@@ -201,22 +200,15 @@ def main() -> None:
     """Entry point: what a user can put right ends in one sentence and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        code = app(standalone_mode=False)
+        app()
     except UserError as error:
         _fail(str(error))
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except click.exceptions.Abort:
-        print("emnat: interrupted; run the same command again to continue.", file=sys.stderr)
-        code = 130
     except torch.OutOfMemoryError:
         _fail("out of GPU memory: lower decode.tokens, or start another run with fewer training.tokens.")
     except MemoryError:
         _fail("out of memory: lower decode.tokens, or start another run with fewer training.tokens.")
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}.")
-    sys.exit(code or 0)
 
 
 def _fail(message: str) -> NoReturn:
@@ -233,6 +225,16 @@ def _packaged_config(
     return load_config(Path(str(files("emnat") / name)), [*own, *(overrides or [])])
 
 
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Ctrl-C in here loses nothing, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("emnat: interrupted; run the same command again to continue.", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
     """A generated corpus: whole or absent."""
     if not folder.exists():
@@ -243,7 +245,7 @@ def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _train(run: Run) -> None:
-    with locked(run):
+    with locked(run), _resumable():
         best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,30 @@ def test_a_reader_that_goes_away(finished: Path) -> None:
     assert done.stdout.count(b"\n") == 1
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
+
+
+def test_interrupting_says_how_to_go_on(workplace: Path) -> None:
+    command = [sys.executable, "-m", "emnat", "train", "config.toml", "teacher.training.steps=100000"]
+    process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if b"validation" in line:  # training is under way
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 130
+    assert b"run the same command again to continue" in rest
+    assert (workplace / "run/free-1/teacher.partial/scratch/state.safetensors").exists()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "foo"])
+def test_no_such_device(finished: Path, emnat: Emnat, device: str) -> None:
+    done = emnat("translate", "run", "--device", device, cwd=finished, check=False)
+    assert f"device = '{device}'" in error_of(done)
+
+
+def test_places_that_cannot_be_written(workplace: Path, emnat: Emnat) -> None:
+    done = emnat("train", "config.toml", "run=config.toml", cwd=workplace, check=False)
+    assert "a file, not a directory" in error_of(done)
+    done = emnat("train", "config.toml", "run=config.toml/x", cwd=workplace, check=False)
+    assert "cannot write here" in error_of(done)

@@ -6,6 +6,7 @@ I: digit d becomes d copies of itself. II: four zeros more, some in front and th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -37,26 +38,32 @@ def corpus_files(folder: Path) -> dict[str, list[str]]:
     return {name: [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")] for name in ("train", "valid", "test")}
 
 
-def check_size(train: int, valid: int, test: int, length: int) -> None:
-    total = train + valid + test
-    if total > len(_DIGITS) ** length // 2:
-        raise UserError(f"{total} different sources of length {length} are too many: use a larger --length.")
+@dataclass(frozen=True)
+class Sizes:
+    """Pairs of each set, and digits of a source."""
+
+    train: int
+    valid: int
+    test: int
+    length: int
+
+    def __post_init__(self) -> None:
+        total = self.train + self.valid + self.test
+        if total > len(_DIGITS) ** self.length // 2:
+            raise UserError(f"{total} different sources of length {self.length} are too many: use a larger --length.")
 
 
-def write_corpus(
-    folder: Path, experiment: Experiment, train: int, valid: int, test: int, length: int, seed: int
-) -> None:
+def write_corpus(folder: Path, experiment: Experiment, sizes: Sizes, seed: int) -> None:
     """`train.src`, `train.tgt` and so on; no source occurs twice, so that no source has two targets."""
-    check_size(train, valid, test, length)
     random = Random(derive_seed("synthetic", experiment, seed))
     folder.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
-    counts = {"train": train, "valid": valid, "test": test}
+    counts = {"train": sizes.train, "valid": sizes.valid, "test": sizes.test}
     for name, (source_path, target_path) in corpus_files(folder).items():
         with Path(source_path).open("w") as sources, Path(target_path).open("w") as targets:
             goal = len(seen) + counts[name]
             while len(seen) < goal:
-                source = " ".join(random.choices(_DIGITS, k=length))
+                source = " ".join(random.choices(_DIGITS, k=sizes.length))
                 if source not in seen:
                     seen.add(source)
                     sources.write(source + "\n")

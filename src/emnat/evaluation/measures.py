@@ -51,7 +51,7 @@ def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase:
 def measure_latency(
     translator: Translator, sources: Sequence[Ints], count: int, runs: int
 ) -> dict[str, dict[str, Any]]:
-    """Milliseconds a sentence of every decoder of this model, on the first `count` sources; nothing if all are empty."""
+    """Milliseconds a sentence of every decoder of this model, on the first `count` sources that are not empty."""
     sources = [ids for ids in sources if len(ids)][:count]
     if not sources:
         return {}

@@ -54,14 +54,14 @@ def test_synthetic_rules() -> None:
 
 @pytest.mark.parametrize("experiment", ["I", "II"])
 def test_synthetic_files(tmp_path: Path, experiment: synthetic.Experiment) -> None:
-    synthetic.write_corpus(tmp_path, experiment, train=300, valid=20, test=30, length=5, seed=1)
+    synthetic.write_corpus(tmp_path, experiment, synthetic.Sizes(300, 20, 30, length=5), seed=1)
     files = synthetic.corpus_files(tmp_path)
     sources, targets = (Path(path).read_text().splitlines() for path in files["train"])
     assert len(sources) == len(set(sources)) == 300
     assert all(t in synthetic.valid_targets(s, experiment) for s, t in zip(sources, targets, strict=True))
     assert not set(sources) & set(Path(files["test"][0]).read_text().splitlines())
     with pytest.raises(UserError, match="larger --length"):
-        synthetic.write_corpus(tmp_path, experiment, 300, 20, 30, length=2, seed=1)
+        synthetic.Sizes(300, 20, 30, length=2)
 
 
 def test_reasons_to_drop() -> None:
