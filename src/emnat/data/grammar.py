@@ -325,10 +325,10 @@ class _Sentence:
         determiner = self._random.choices(list(_DETERMINERS), weights=[4, 3, 2, 1])[0]
         forms, english_determiner = _DETERMINERS[determiner]
         german, english = [_form(forms[case], noun)], []
-        if self._maybe(0.15):
+        if self._maybe(0.2):
             adjective, english_adjectives = self._random.choice(adjectives)
             ending = _form(_ENDINGS[case][0 if determiner == "der" else 1], noun)
-            if self._maybe(0.2):
+            if self._maybe(0.35):
                 german.append("sehr")
                 english.append(self._one(["very", "really"]))
             german.append(_inflect(adjective, ending))
