@@ -23,19 +23,23 @@ SETTINGS = Model(encoder_layers=2, decoder_layers=2, hidden=32, filter=64, heads
 LINES = [source for source, _ in PAIRS]
 
 
-def make(kind: type[Teacher] | type[NAT], seed: int, referee: bool = True, **settings: int) -> Translator:
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+def make(kind: type[Teacher] | type[NAT], seed: int, referee: bool = True, device: str = "cpu") -> Translator:
     torch.manual_seed(seed)
     vocabulary = Vocabulary(SERIALIZED, "test")
-    model = kind(SETTINGS, len(vocabulary), 40).eval()
-    judge = Teacher(SETTINGS, len(vocabulary), 40).eval() if referee else None
+    model = kind(SETTINGS, len(vocabulary), 40).eval().to(device)
+    judge = Teacher(SETTINGS, len(vocabulary), 40).eval().to(device) if referee else None
     pipeline = TextPipeline(Text(max_tokens=40), vocabulary)
-    return Translator(model, pipeline, torch.device("cpu"), judge, Decode(**settings), "float32")
+    return Translator(model, pipeline, torch.device(device), judge, Decode(), "float32")
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("candidates", [1, 9])
 @pytest.mark.parametrize("decoder", ["argmax", "dedup", "odd"])
-def test_students_alone_and_in_any_batch(seed: int, decoder: NarDecoder, candidates: int) -> None:
-    translator = make(NAT, seed)
+def test_students_alone_and_in_any_batch(seed: int, decoder: NarDecoder, candidates: int, device: str) -> None:
+    translator = make(NAT, seed, device=device)
     together = translator.translate(LINES, decoder=decoder, length_candidates=candidates)
     translator.settings = Decode(tokens=1)  # one sentence a batch
     assert translator.translate(LINES, decoder=decoder, length_candidates=candidates) == together
@@ -43,9 +47,10 @@ def test_students_alone_and_in_any_batch(seed: int, decoder: NarDecoder, candida
     assert translator.translate(LINES[::-1], decoder=decoder, length_candidates=candidates) == together[::-1]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_teachers_alone_and_in_any_batch(seed: int, beam: int) -> None:
-    translator = make(Teacher, seed)
+def test_teachers_alone_and_in_any_batch(seed: int, beam: int, device: str) -> None:
+    translator = make(Teacher, seed, device=device)
     together = translator.translate(LINES, beam=beam)
     translator.settings = Decode(tokens=1)
     assert translator.translate(LINES, beam=beam) == together
