@@ -1,19 +1,13 @@
-"""The real commands, in a process of their own, on tiny data."""
+"""A small corpus with its config, and a whole run on it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from emnat.data import grammar
-
-Done = subprocess.CompletedProcess[bytes]
-Emnat = Callable[..., Done]
+from tests.conftest import Emnat
 
 CONFIG = """
 run = "run"
@@ -65,19 +59,6 @@ propose_beam = 3
 latency_sentences = 2
 latency_runs = 2
 """
-
-
-@pytest.fixture(scope="session")
-def emnat() -> Emnat:
-    def run(*arguments: str | Path, cwd: Path, stdin: bytes = b"", check: bool = True) -> Done:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "emnat", *map(str, arguments)]
-        done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, check=False)
-        assert b"Traceback" not in done.stderr, done.stderr.decode()
-        assert not check or done.returncode == 0, done.stderr.decode()
-        return done
-
-    return run
 
 
 def write_workplace(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Emnat
+from tests.conftest import Emnat
 
 
 def error_of(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -124,10 +124,10 @@ def test_interrupting_says_how_to_go_on(workplace: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if b"validation" in line:  # training is under way
-            process.send_signal(signal.SIGINT)
-            break
+    validations = (line for line in process.stderr if b"validation" in line)
+    next(validations)
+    next(validations)  # so the state of the first is on disk
+    process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"run the same command again to continue" in rest

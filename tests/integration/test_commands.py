@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import emnat as library
-from tests.integration.conftest import Emnat
+from tests.conftest import Emnat
 
 
 def checksums(run: Path) -> dict[str, str]:

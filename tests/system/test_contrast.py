@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Emnat
+from tests.conftest import Emnat
 
 SMALL = [
     "text.max_tokens=40",
