@@ -19,8 +19,8 @@ SMALL = [
         ("training.tokens", 1500), ("training.learning_rate", 3e-3), ("training.warmup", 100),
         ("training.validate_every", 200), ("training.average", 2), ("training.label_smoothing", 0.0),
     )),
-    "teacher.training.steps=600",
-    "student.training.steps=1200",
+    "teacher.training.steps=1600",
+    "student.training.steps=1500",
 ]  # fmt: skip
 
 
