@@ -36,6 +36,9 @@ from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
 from emnat.workspace import Run, explained_disk_errors, find_run, locked, open_run, read_facts
 
+_SMALLER = (
+    "lower decode.tokens (of a finished model: in its config.json), or start another run with fewer training.tokens."
+)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
 
@@ -204,9 +207,9 @@ def main() -> None:
     except UserError as error:
         _fail(str(error))
     except torch.OutOfMemoryError:
-        _fail("out of GPU memory: lower decode.tokens, or start another run with fewer training.tokens.")
+        _fail(f"out of GPU memory: {_SMALLER}")
     except MemoryError:
-        _fail("out of memory: lower decode.tokens, or start another run with fewer training.tokens.")
+        _fail(f"out of memory: {_SMALLER}")
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}.")
 
