@@ -125,7 +125,7 @@ class Decode(Section):
     length_penalty: Annotated[float, Field(ge=0)] = 0.6
     max_length_factor: Annotated[float, Field(gt=0)] = 2.0  # an AR output has at most factor·source + extra tokens
     max_length_extra: Annotated[int, Field(ge=0)] = 10
-    tokens: Positive = 8_192  # of one decoding batch, counted over all beams or length candidates
+    tokens: Positive | None = None  # of one batch, over all beams or candidates; unset: as many as memory allows
 
 
 class Evaluate(Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,14 +29,15 @@ from emnat.data import (
     collate_sources,
     concatenate,
     load_evaluation_set,
-    plan_decoding,
     prepare_corpus,
     reported_set,
 )
 from emnat.data.store import Ints
 from emnat.decoding import Hypotheses, Translator
+from emnat.decoding.engine import halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
 from emnat.evaluation import (
+    log_probs_of_candidates,
     log_probs_of_pairs,
     measure_latency,
     measure_student,
@@ -145,7 +146,7 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
 
     def make_part(folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
-        for rows, _, _, found in _search(load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work):
+        for rows, found in _search(load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
             best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
@@ -180,9 +181,10 @@ def propose(
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
         lists: dict[int, list[Ints]] = {}
-        for rows, source_BS, source_lengths_B, found in _search(models[1], corpus.sources, indices, beams, work):
+        for rows, found in _search(models[1], corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
-            batch_scores = _score_candidates(models, source_BS, source_lengths_B, tokens_BKT, lengths_BK)
+            source_BS, source_lengths_B = (part.to(models[0].device) for part in collate_sources(corpus.sources, rows))
+            batch_scores = log_probs_of_candidates(models, (source_BS, source_lengths_B), tokens_BKT, lengths_BK)
             batch_scores[1, :, :beams][~found.scores_MK.isfinite().cpu().numpy()] = -np.inf
             scores[:, rows - indices.start] = batch_scores
             for row, tokens_KT, lengths_K in zip(rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True):
@@ -308,16 +310,13 @@ def _train(
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if start is not None and config.em.warm_start:
             model.load_state_dict(load_model(run.artifact(start.artifact), device).model.state_dict())
-        translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
-        examples = _examples(corpus, targets)
-        validate = partial(
-            validation_score,
-            translator,
-            corpus.valid,
-            settings.training.validation_sentences,
-            settings.training.validate_by,
-            config.evaluate.lowercase,
-        )
+        examples = Examples(corpus.sources, targets.sequences)
+
+        def validate() -> float:
+            translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
+            count, by = settings.training.validation_sentences, settings.training.validate_by
+            return validation_score(translator, corpus.valid, count, by, config.evaluate.lowercase)
+
         scalars = run.directory / "tensorboard" / name.replace("/", "-")
         facts = train(
             model,
@@ -340,11 +339,6 @@ def _train(
     return Trained(name)
 
 
-def _examples(corpus: Corpus, targets: Targets) -> Examples:
-    lengths = np.maximum(corpus.sources.lengths, targets.sequences.lengths)
-    return Examples(corpus.sources, targets.sequences, lengths)
-
-
 def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, range, Work], None]) -> list[Path]:
     """Do a corpus-sized job part by part; parts that an earlier process finished are taken as they are."""
     parts = []
@@ -365,18 +359,16 @@ def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, ra
 
 def _search(
     teacher: Translator, sources: Sequences, indices: range, beams: int, work: Work
-) -> Iterator[tuple[Ints, Tensor, Tensor, Hypotheses]]:
-    """The teacher's k best for some sources, in batches of similar length: rows, source ids, their lengths, results."""
+) -> Iterator[tuple[Ints, Hypotheses]]:
+    """The teacher's k best for some sources, in batches of similar length: rows and results."""
     started = time.monotonic()
     done = 0
-    for batch in plan_decoding(sources.lengths[indices.start : indices.stop], teacher.settings.tokens // beams):
-        rows = batch + indices.start
-        source_BS, source_lengths_B = (part.to(teacher.device) for part in collate_sources(sources, rows))
-        with world.autocast(teacher.device, teacher.precision):
-            found = teacher.search(source_BS, source_lengths_B, beams)
-        yield rows, source_BS, source_lengths_B, found
-        done += len(rows)
-        work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
+    for batch in teacher.engine.plan(sources.lengths[indices.start : indices.stop], beams):
+        search = partial(teacher.engine.search, sources, beams=beams)
+        for rows, found in halved_until_it_fits(batch + indices.start, search):
+            yield rows, found
+            done += len(rows)
+            work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
 
 
 def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
@@ -389,21 +381,3 @@ def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tu
     tokens_BKT = F.pad(tokens_BKT, (0, width - tokens_BKT.shape[2]))
     old_B1T = F.pad(old_BT, (0, width - old_BT.shape[1]))[:, None]
     return torch.cat([tokens_BKT, old_B1T], 1), torch.cat([lengths_BK, old_lengths_B[:, None]], 1)
-
-
-def _score_candidates(
-    models: Sequence[Translator],
-    source_BS: Tensor,
-    source_lengths_B: Tensor,
-    tokens_BKT: Tensor,
-    lengths_BK: Tensor,
-) -> Floats:
-    """log p of every candidate under every model, (models, B, K)."""
-    tokens_NT = tokens_BKT[:, :, : int(lengths_BK.max())].flatten(0, 1)
-    columns = []
-    with torch.inference_mode():
-        for scorer in models:
-            with world.autocast(scorer.device, scorer.precision):
-                log_prob_N = scorer.model.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_BK.flatten())
-            columns.append(log_prob_N.view_as(lengths_BK))
-    return torch.stack(columns).cpu().numpy()

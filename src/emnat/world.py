@@ -23,10 +23,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def uses_bf16(device: torch.device, precision: str) -> bool:
+    """`auto` means bf16 on a GPU and float32 on a CPU."""
+    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+
+
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """bf16 arithmetic where asked for; `auto` means bf16 on a GPU and float32 on a CPU."""
-    wants_bf16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, dtype=torch.bfloat16) if wants_bf16 else contextlib.nullcontext()
+    """bf16 arithmetic where asked for, on weights that stay float32."""
+    if uses_bf16(device, precision):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
 
 
 def derive_seed(*parts: object) -> int:

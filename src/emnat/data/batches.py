@@ -1,23 +1,31 @@
-"""Batches by token budget, in length buckets.
+"""Batches by token budget, in few shapes.
 
-A plan is a pure function of lengths, budget, seed and epoch, so training can continue at any batch of any epoch.
+A plan is a pure function of lengths, budget, seed and epoch, so training can continue at any batch of any epoch. Sizes
+are rounded up to a coarse scale: batches that share a shape share a CUDA graph, and there is little padding yet.
 Shapes: B sentences, S source positions, T target positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from emnat.data.store import Ints
+from emnat.data.store import Ints, Sequences
 from emnat.text.subwords import PAD
 from emnat.world import derive_seed
 
-_BUCKET = 4  # lengths that differ by less share a bucket: little padding, few shapes
+
+@dataclass(frozen=True)
+class Planned:
+    """A batch to come: which sentences, padded to which sizes."""
+
+    indices: Ints
+    source_size: int
+    target_size: int
 
 
 @dataclass(frozen=True)
@@ -27,53 +35,88 @@ class Batch:
     target_BT: Tensor
     target_lengths_B: Tensor
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (*self.source_BS.shape, self.target_BT.shape[1])
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As every model's `loss` takes them."""
+        return self.source_BS, self.source_lengths_B, self.target_BT, self.target_lengths_B
+
     def to(self, device: torch.device) -> Batch:
-        return Batch(
-            self.source_BS.to(device, non_blocking=True),
-            self.source_lengths_B.to(device, non_blocking=True),
-            self.target_BT.to(device, non_blocking=True),
-            self.target_lengths_B.to(device, non_blocking=True),
-        )
+        return Batch(*(part.to(device, non_blocking=True) for part in self.tensors()))
+
+    def pinned(self) -> Batch:
+        """In memory that a GPU can fetch from by itself."""
+        return Batch(*(part.pin_memory() for part in self.tensors()))
 
 
-def plan_epoch(lengths: Ints, tokens: int, seed: int, epoch: int) -> list[Ints]:
-    """Index arrays of all batches of one epoch, each with at most `tokens` padded tokens (or one sentence)."""
+def rounded_up(lengths: Ints) -> Ints:
+    """To multiples of 4 up to 32, of 8 up to 64, of 16 up to 128, and so on, but not beyond the longest."""
+    lengths = np.maximum(lengths, 1)
+    step = np.maximum(4, 2 ** np.ceil(np.log2(lengths)).astype(np.int64) // 8)
+    sizes: Ints = np.minimum(-(-lengths // step) * step, lengths.max(initial=1))
+    return sizes
+
+
+def plan_epoch(source_lengths: Ints, target_lengths: Ints, tokens: int, seed: int, epoch: int) -> list[Planned]:
+    """All batches of one epoch, each with at most `tokens` padded tokens on its longer side (or one sentence).
+
+    Sentences are sorted into target sizes, and by source size within one. What does not fill a batch waits for the
+    next target size, so all batches of a shape have the same number of sentences, but for the last one planned.
+    """
     random = np.random.default_rng(derive_seed("batches", seed, epoch))
-    buckets = -(-np.maximum(lengths, 1) // _BUCKET)
-    order = np.lexsort((random.random(len(lengths)), buckets))
-    bounds = np.flatnonzero(np.diff(buckets[order])) + 1
-    batches: list[Ints] = []
-    for members in np.split(order, bounds):
-        rows = max(1, tokens // (int(buckets[members[0]]) * _BUCKET)) if len(members) else 1
-        batches += [members[start : start + rows] for start in range(0, len(members), rows)]
+    source_sizes, target_sizes = rounded_up(source_lengths), rounded_up(target_lengths)
+    shuffled = random.permutation(len(source_lengths))
+    batches: list[Planned] = []
+    waiting: Ints = np.empty(0, np.int64)
+    scale = np.unique(target_sizes)
+    for size in scale:
+        members = np.concatenate([waiting, shuffled[target_sizes[shuffled] == size]])
+        members = members[np.argsort(-source_sizes[members], kind="stable")]
+        while len(members):
+            source_size = int(source_sizes[members[0]])
+            rows = max(1, tokens // max(source_size, int(size)))
+            if len(members) < rows and size != scale[-1]:
+                break
+            batches.append(Planned(members[:rows], source_size, int(size)))
+            members = members[rows:]
+        waiting = members
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def plan_decoding(lengths: Ints, tokens: int) -> list[Ints]:
-    """Index arrays that cover all sentences, longest first, so that the largest batch comes first."""
+def plan_decoding(lengths: Ints, sentences_at_once: Callable[[int], int]) -> list[Ints]:
+    """Index arrays that cover all sentences, longest first, so that the largest batch comes first.
+
+    `sentences_at_once` says how many of a length (or shorter) make a batch.
+    """
     order = np.argsort(-lengths, kind="stable")
     batches: list[Ints] = []
     start = 0
     while start < len(order):
-        rows = max(1, tokens // max(1, int(lengths[order[start]])))
+        rows = sentences_at_once(int(lengths[order[start]]))
         batches.append(order[start : start + rows])
         start += rows
     return batches
 
 
-def collate(sources: Sequence[Ints], targets: Sequence[Ints], indices: Ints) -> Batch:
-    source_BS, source_lengths_B = _pad([sources[i] for i in indices])
-    target_BT, target_lengths_B = _pad([targets[i] for i in indices])
-    return Batch(source_BS, source_lengths_B, target_BT, target_lengths_B)
+def collate(sources: Sequence[Ints], targets: Sequence[Ints], planned: Planned) -> Batch:
+    return Batch(
+        *_pad(sources, planned.indices, planned.source_size), *_pad(targets, planned.indices, planned.target_size)
+    )
 
 
 def collate_sources(sources: Sequence[Ints | Sequence[int]], indices: Ints) -> tuple[Tensor, Tensor]:
-    return _pad([sources[i] for i in indices])
+    return _pad(sources, indices, max((len(sources[i]) for i in indices), default=1))
 
 
-def _pad(sequences: Sequence[Ints | Sequence[int]]) -> tuple[Tensor, Tensor]:
-    lengths_B = np.array([len(sequence) for sequence in sequences], np.int64)
-    padded_BL = np.full((len(sequences), max(1, int(lengths_B.max(initial=0)))), PAD, np.int64)
-    for row, sequence in zip(padded_BL, sequences, strict=True):
-        row[: len(sequence)] = sequence
+def _pad(sequences: Sequence[Ints | Sequence[int]], indices: Ints, size: int) -> tuple[Tensor, Tensor]:
+    """Ids (B, size), PAD after the end of each, and their lengths (B,)."""
+    if isinstance(sequences, Sequences):
+        padded_BL, lengths_B = sequences.padded(indices, max(1, size), PAD)
+        return torch.from_numpy(padded_BL), torch.from_numpy(lengths_B)
+    lengths_B = np.array([len(sequences[i]) for i in indices], np.int64)
+    padded_BL = np.full((len(indices), max(1, size)), PAD, np.int64)
+    for row, i in zip(padded_BL, indices, strict=True):
+        row[: len(sequences[i])] = sequences[i]
     return torch.from_numpy(padded_BL), torch.from_numpy(lengths_B)

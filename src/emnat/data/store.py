@@ -43,6 +43,16 @@ class Sequences(Sequence[Ints]):
             raise IndexError(index)
         return self._tokens[self._offsets[index] : self._offsets[index + 1]]
 
+    def padded(self, indices: Ints, size: int, padding: int) -> tuple[Ints, Ints]:
+        """The sequences `indices` as rows of `size` ids, and their lengths; all at once, since this feeds a GPU."""
+        starts_B = np.asarray(self._offsets[indices])
+        lengths_B = np.asarray(self._offsets[indices + 1]) - starts_B
+        positions_L = np.arange(size)
+        inside_BL = positions_L < lengths_B[:, None]
+        ids_BL = np.full((len(indices), size), padding, np.int64)
+        ids_BL[inside_BL] = self._tokens[(starts_B[:, None] + positions_L)[inside_BL]]
+        return ids_BL, lengths_B
+
     @property
     def lengths(self) -> Ints:
         lengths: Ints = np.diff(self._offsets)

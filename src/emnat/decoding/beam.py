@@ -1,26 +1,36 @@
 """Batched beam search for the k best outputs. It sees step functions and scores, never a model.
 
-Shapes: B sentences still searched (finished ones leave), M sentences asked for, K beams, N = B·K rows, T positions,
-V labels. A sentence's result does not depend on its company: limits, pruning and stopping are its own.
+Shapes: B sentences still searched, M sentences asked for, K beams, N = B·K rows, T positions, V labels. A sentence's
+result does not depend on its company: limits, pruning and stopping are its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from emnat.decoding.top import top_k
+from emnat.graphs import Graphs
 from emnat.text.subwords import BOS, EOS, PAD
+
+_SEEN = 8  # caches are read in pieces of so many positions: few shapes, little waste
+_LOOK = 4  # steps between looks at what is finished: looking waits for the device
+_CROWDED = 0.75  # share of open sentences under which the finished ones leave
 
 
 class Steps(Protocol):
     """A model under search (see TeacherState)."""
 
-    def step(self, tokens_N: Tensor) -> Tensor: ...
+    def begin(self, source_BS: Tensor, source_lengths_B: Tensor) -> None: ...
 
-    def select(self, rows_N: Tensor, sentences_B: Tensor | None) -> None: ...
+    def step(self, tokens_N: Tensor, seen: int) -> Tensor: ...
+
+    def select(self, rows_N: Tensor, seen: int) -> None: ...
+
+    def keep(self, sentences_B: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -38,105 +48,165 @@ def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
     return ((5.0 + lengths) / 6.0) ** alpha
 
 
-@torch.inference_mode()
-def beam_search(
-    model: Steps, beams: int, max_lengths_M: Tensor, alpha: float, exact_lengths_M: Tensor | None = None
-) -> Hypotheses:
-    """Search until every sentence has `beams` finished outputs that no open one would join if it ended next.
+@dataclass(frozen=True)
+class _State:
+    """All that a step changes, always in place: open hypotheses, all of one length, and the k best finished ones."""
 
-    An output of `max_lengths_M` tokens must end there; with `exact_lengths_M`, every output has just that length.
+    limits_B: Tensor
+    length: Tensor  # tokens of every open hypothesis, a number on the device
+    done_B: Tensor
+    last_tokens_BK: Tensor
+    open_scores_BK: Tensor
+    open_tokens_BKT: Tensor
+    tokens_BKT: Tensor
+    lengths_BK: Tensor
+    scores_BK: Tensor
+    log_probs_BK: Tensor
+
+    def of(self, sentences_X: Tensor) -> _State:
+        """The state of some sentences only."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _State(**{name: part[sentences_X] if part.dim() else part for name, part in parts.items()})
+
+
+def _room(sentences: int, beams: int, size: int, device: torch.device) -> _State:
+    def numbers(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    return _State(
+        limits_B=numbers(sentences),
+        length=numbers(),
+        done_B=numbers(sentences, dtype=torch.bool),
+        last_tokens_BK=numbers(sentences, beams),
+        open_scores_BK=numbers(sentences, beams, dtype=torch.float32),
+        open_tokens_BKT=numbers(sentences, beams, size),
+        tokens_BKT=numbers(sentences, beams, size),
+        lengths_BK=numbers(sentences, beams),
+        scores_BK=numbers(sentences, beams, dtype=torch.float32),
+        log_probs_BK=numbers(sentences, beams, dtype=torch.float32),
+    )
+
+
+class BeamSearch:
+    """Searches for `sentences` outputs at once, of at most `size` tokens each.
+
+    It goes on until every sentence has `beams` finished outputs that no open one would join if it ended next. With
+    `captured`, steps are replayed as CUDA graphs; that pays for few sentences, if the search is used again and again.
+    Without, sentences leave the batch as they finish, and the search is used once.
     """
-    search = _Search(beams, exact_lengths_M if exact_lengths_M is not None else max_lengths_M, alpha)
-    tokens_N = torch.full((max_lengths_M.shape[0] * beams,), BOS, device=max_lengths_M.device)
-    while search.open_sentences:
-        log_probs_NV = model.step(tokens_N)
-        tokens_N, rows_N, sentences_B = search.advance(log_probs_NV, exact=exact_lengths_M is not None)
-        if search.open_sentences:
-            model.select(rows_N, sentences_B)
-    return search.finished()
 
+    def __init__(
+        self, model: Steps, sentences: int, beams: int, size: int, alpha: float, device: torch.device, captured: bool
+    ) -> None:
+        self._model, self._beams, self._size, self._alpha = model, beams, size, alpha
+        self._captured = captured
+        self._state = _room(sentences, beams, size, device)
+        self._sentence_B = torch.arange(sentences, device=device)  # which of the sentences asked for an open row is
+        self._begin, self._turn = Graphs(self._start, device, captured), Graphs(self._advance, device, captured)
 
-class _Search:
-    def __init__(self, beams: int, limits_M: Tensor, alpha: float) -> None:
-        self._beams, self._alpha = beams, alpha
-        self._device = limits_M.device
-        sentences, width = limits_M.shape[0], int(limits_M.max()) if len(limits_M) else 0
-        self._limits_B = limits_M
-        self._sentence_B = torch.arange(sentences, device=self._device)  # which sentence an open row belongs to
-        self._length = 0  # tokens of every open hypothesis
+    @torch.inference_mode()
+    def run(
+        self, source_BS: Tensor, source_lengths_B: Tensor, max_lengths_B: Tensor, exact: bool = False
+    ) -> Hypotheses:
+        """An output of `max_lengths_B` tokens must end there; an `exact` one may end nowhere else."""
+        self._begin((source_BS, source_lengths_B, max_lengths_B))
+        results = self._state
+        for length in range(self._size + 1):
+            seen = min(-(-(length + 1) // _SEEN) * _SEEN, self._size + 1)
+            self._turn((), seen, exact)
+            if length % _LOOK == _LOOK - 1 and length < self._size:
+                open_X = (~self._state.done_B).nonzero()[:, 0]
+                if len(open_X) == 0:
+                    break
+                if not self._captured and len(open_X) < _CROWDED * len(self._sentence_B):
+                    results = self._leave_only(open_X, results)
+        if results is not self._state:
+            self._hand_over(results)
+        return Hypotheses(results.tokens_BKT, results.lengths_BK, results.scores_BK, results.log_probs_BK)
+
+    def _start(self, source_BS: Tensor, source_lengths_B: Tensor, limits_B: Tensor) -> tuple[Tensor, ...]:
+        self._model.begin(source_BS, source_lengths_B)
+        state = self._state
+        state.limits_B.copy_(limits_B)
+        state.length.zero_()
+        state.done_B.fill_(False)
+        state.last_tokens_BK.fill_(BOS)
         # At first all beams of a sentence are the same, so only one may have a score.
-        self._open_scores_BK = torch.full((sentences, beams), -torch.inf, device=self._device)
-        self._open_scores_BK[:, :1] = 0.0
-        self._open_tokens_BKT = torch.full((sentences, beams, width), PAD, device=self._device)
-        self._tokens_MKT = self._open_tokens_BKT.clone()
-        self._lengths_MK = torch.zeros((sentences, beams), dtype=torch.long, device=self._device)
-        self._scores_MK = torch.full((sentences, beams), -torch.inf, device=self._device)
-        self._log_probs_MK = self._scores_MK.clone()
+        state.open_scores_BK.fill_(-torch.inf)
+        state.open_scores_BK[:, :1] = 0.0
+        for tokens in (state.open_tokens_BKT, state.tokens_BKT):
+            tokens.fill_(PAD)
+        state.lengths_BK.zero_()
+        for scores in (state.scores_BK, state.log_probs_BK):
+            scores.fill_(-torch.inf)
+        return ()
 
-    @property
-    def open_sentences(self) -> int:
-        return len(self._sentence_B)
-
-    def finished(self) -> Hypotheses:
-        return Hypotheses(self._tokens_MKT, self._lengths_MK, self._scores_MK, self._log_probs_MK)
-
-    def advance(self, log_probs_NV: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Take one step: each row's next token, the row it comes from, and the sentences that stay (None: all)."""
-        total_BKV = self._open_scores_BK[..., None] + log_probs_NV.view(-1, self._beams, log_probs_NV.shape[-1])
-        at_limit_B1 = (self._limits_B == self._length)[:, None]
-        ending_BK = total_BKV[..., EOS].clone()
+    def _advance(self, seen: int, exact: bool) -> tuple[Tensor, ...]:
+        """One step of every open hypothesis."""
+        state = self._state
+        log_probs_NV = self._model.step(state.last_tokens_BK.flatten(), seen)
+        log_probs_BKV = log_probs_NV.view(-1, self._beams, log_probs_NV.shape[-1])
+        at_limit_B1 = (state.limits_B == state.length)[:, None]
+        ending_BK = state.open_scores_BK + log_probs_BKV[..., EOS]
+        # An empty line is no translation, and what is done stays as it is.
+        cannot_end_B1 = state.done_B[:, None] | (state.length == 0)
         if exact:
-            ending_BK = ending_BK.masked_fill(~at_limit_B1, -torch.inf)
-        if self._length == 0:  # an empty line is no translation
-            ending_BK.fill_(-torch.inf)
-        self._keep_best_finished(ending_BK)
+            cannot_end_B1 = cannot_end_B1 | ~at_limit_B1
+        self._keep_best_finished(ending_BK.masked_fill(cannot_end_B1, -torch.inf))
 
-        total_BKV[..., EOS] = -torch.inf
-        labels = total_BKV.shape[-1]
-        continuing_BX = total_BKV.flatten(1).masked_fill(at_limit_B1, -torch.inf)
-        self._open_scores_BK, chosen_BK = _top(continuing_BX, self._beams)
-        from_beam_BK, token_BK = chosen_BK // labels, chosen_BK % labels
-        stays_B = self._can_still_improve()
-        staying = None if bool(stays_B.all()) else stays_B.nonzero()[:, 0]
-        base_B1 = torch.arange(len(stays_B), device=self._device)[:, None] * self._beams
-        rows_BK = base_B1 + from_beam_BK
-        self._open_tokens_BKT = self._open_tokens_BKT.gather(
-            1, from_beam_BK[..., None].expand_as(self._open_tokens_BKT)
-        )
-        if self._length < self._open_tokens_BKT.shape[-1]:
-            self._open_tokens_BKT[..., self._length] = token_BK
-        self._length += 1
-        if staying is not None:
-            self._leave_only(staying)
-            rows_BK, token_BK = rows_BK[staying], token_BK[staying]
-        return token_BK.flatten(), rows_BK.flatten(), staying
+        log_probs_BKV[..., EOS] = -torch.inf
+        next_BKK, labels_BKK = top_k(log_probs_BKV, min(self._beams, log_probs_BKV.shape[-1]))
+        totals_BX = (state.open_scores_BK[..., None] + next_BKK).flatten(1)
+        scores_BK, chosen_BK = _top(totals_BX.masked_fill(at_limit_B1, -torch.inf), self._beams)
+        from_beam_BK = chosen_BK // next_BKK.shape[-1]
+        state.open_scores_BK.copy_(scores_BK)
+        state.last_tokens_BK.copy_(labels_BKK.flatten(1).gather(1, chosen_BK))
+        self._extend(from_beam_BK)
+        state.length.add_(1)
+        state.done_B.logical_or_(~self._can_still_improve())
+        first_row_B1 = torch.arange(len(from_beam_BK), device=from_beam_BK.device)[:, None] * self._beams
+        self._model.select((first_row_B1 + from_beam_BK).flatten(), seen)
+        return ()
 
     def _keep_best_finished(self, ending_BK: Tensor) -> None:
         """Merge the hypotheses that end now into the k best of their sentences."""
-        length = torch.tensor(self._length, device=self._device)
-        penalty = length_penalty(length + 1.0, self._alpha)
-        old = self._sentence_B
-        scores_B2K = torch.cat([self._scores_MK[old], ending_BK / penalty], dim=1)
-        log_probs_B2K = torch.cat([self._log_probs_MK[old], ending_BK], dim=1)
-        lengths_B2K = torch.cat([self._lengths_MK[old], length.expand_as(ending_BK)], dim=1)
-        tokens_B2KT = torch.cat([self._tokens_MKT[old], self._open_tokens_BKT], dim=1)
-        best_BK, which_BK = scores_B2K.topk(self._beams, dim=1)
-        self._scores_MK[old] = best_BK
-        self._log_probs_MK[old] = log_probs_B2K.gather(1, which_BK)
-        self._lengths_MK[old] = lengths_B2K.gather(1, which_BK)
-        self._tokens_MKT[old] = tokens_B2KT.gather(1, which_BK[..., None].expand_as(self._tokens_MKT[old]))
+        state = self._state
+        penalty = length_penalty(state.length + 1.0, self._alpha)
+        scores_BK, which_BK = torch.cat([state.scores_BK, ending_BK / penalty], dim=1).topk(self._beams, dim=1)
+        state.scores_BK.copy_(scores_BK)
+        state.log_probs_BK.copy_(torch.cat([state.log_probs_BK, ending_BK], dim=1).gather(1, which_BK))
+        lengths_BX = torch.cat([state.lengths_BK, state.length.expand_as(ending_BK)], dim=1)
+        state.lengths_BK.copy_(lengths_BX.gather(1, which_BK))
+        tokens_BXT = torch.cat([state.tokens_BKT, state.open_tokens_BKT], dim=1)
+        state.tokens_BKT.copy_(tokens_BXT.gather(1, which_BK[..., None].expand_as(state.tokens_BKT)))
+
+    def _extend(self, from_beam_BK: Tensor) -> None:
+        """Each open hypothesis becomes the one it came from with its last token after it."""
+        state = self._state
+        tokens_BKT = state.open_tokens_BKT.gather(1, from_beam_BK[..., None].expand_as(state.open_tokens_BKT))
+        here_T = torch.arange(tokens_BKT.shape[-1], device=tokens_BKT.device) == state.length
+        state.open_tokens_BKT.copy_(torch.where(here_T, state.last_tokens_BK[..., None], tokens_BKT))
 
     def _can_still_improve(self) -> Tensor:
         """Whether the best open hypothesis, were it to end free of charge, would enter the k best."""
-        penalty = length_penalty(torch.tensor(self._length + 2.0, device=self._device), self._alpha)
-        hope_B = self._open_scores_BK.max(dim=1).values / penalty
-        return hope_B > self._scores_MK[self._sentence_B].min(dim=1).values
+        state = self._state
+        hope_B = state.open_scores_BK.amax(1) / length_penalty(state.length + 1.0, self._alpha)
+        return hope_B > state.scores_BK.amin(1)
 
-    def _leave_only(self, staying: Tensor) -> None:
-        self._sentence_B = self._sentence_B[staying]
-        self._limits_B = self._limits_B[staying]
-        self._open_scores_BK = self._open_scores_BK[staying]
-        self._open_tokens_BKT = self._open_tokens_BKT[staying]
+    def _leave_only(self, open_X: Tensor, results: _State) -> _State:
+        """Finished sentences make room; what they found is in the results."""
+        if results is self._state:
+            results = self._state.of(self._sentence_B)
+        else:
+            self._hand_over(results)
+        self._state = self._state.of(open_X)
+        self._sentence_B = self._sentence_B[open_X]
+        self._model.keep(open_X)
+        return results
+
+    def _hand_over(self, results: _State) -> None:
+        for name in ("tokens_BKT", "lengths_BK", "scores_BK", "log_probs_BK"):
+            getattr(results, name)[self._sentence_B] = getattr(self._state, name)
 
 
 def _top(scores_BX: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from emnat import world
 from emnat.config import Decode, NarDecoder
-from emnat.data import collate_sources, plan_decoding
 from emnat.data.store import Ints
-from emnat.decoding.beam import Hypotheses, beam_search
-from emnat.decoding.one_pass import decode_in_one_pass
+from emnat.decoding.engine import Engine
 from emnat.errors import UserError
 from emnat.models import AnyModel, Teacher, load_model
 from emnat.progress import log
@@ -77,49 +75,21 @@ class Translator:
         exact_lengths: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """The same for ids; `exact_lengths` prescribes every output's length (for the synthetic experiments)."""
-        results: list[list[int]] = [[] for _ in sources]
-        rows = beam or self.settings.beam if isinstance(self.model, Teacher) else length_candidates
-        for indices in plan_nonempty(sources, self.settings.tokens // rows, extra=rows // 2):
-            source_BS, source_lengths_B = (part.to(self.device) for part in collate_sources(sources, indices))
-            exact = torch.tensor([exact_lengths[i] for i in indices]).to(self.device) if exact_lengths else None
-            with world.autocast(self.device, self.precision):
-                if isinstance(self.model, Teacher):
-                    found = self.search(source_BS, source_lengths_B, rows, exact)
-                    tokens_BT, lengths_B = found.tokens_MKT[:, 0], found.lengths_MK[:, 0]
-                else:
-                    tokens_BT, lengths_B = decode_in_one_pass(
-                        self.model,
-                        source_BS,
-                        source_lengths_B,
-                        decoder or self.settings.decoder,
-                        length_candidates,
-                        self._rescorer(length_candidates, rescore),
-                        self.settings.length_penalty,
-                        exact,
-                    )
-            for index, tokens, length in zip(indices, tokens_BT.tolist(), lengths_B.tolist(), strict=True):
-                results[index] = tokens[:length]
-        return results
+        exact = None if exact_lengths is None else np.array(exact_lengths, np.int64)
+        if isinstance(self.model, Teacher):
+            return self.engine.search_best(sources, beam or self.settings.beam, exact)
+        rescored = self._is_rescored(length_candidates, rescore)
+        return self.engine.one_pass(sources, decoder or self.settings.decoder, length_candidates, rescored, exact)
 
-    def search(
-        self, source_BS: Tensor, source_lengths_B: Tensor, beams: int, exact_lengths_B: Tensor | None = None
-    ) -> Hypotheses:
-        """A teacher's k best outputs."""
-        assert isinstance(self.model, Teacher)
-        limits_B = exact_lengths_B if exact_lengths_B is not None else self.longest_output(source_lengths_B)
-        with torch.inference_mode():
-            state = self.model.start(source_BS, source_lengths_B, beams, int(limits_B.max()) + 1)
-            return beam_search(state, beams, limits_B, self.settings.length_penalty, exact_lengths_B)
+    @cached_property
+    def engine(self) -> Engine:
+        """The model as it is when first asked for: what is trained further afterwards needs another translator."""
+        return Engine(self.model, self.referee, self.device, self.precision, self.settings)
 
-    def longest_output(self, source_lengths_B: Tensor) -> Tensor:
-        """Of each sentence by itself, so that its translation does not depend on its batch."""
-        wanted_B = source_lengths_B * self.settings.max_length_factor + self.settings.max_length_extra
-        return wanted_B.long().clamp(1, self.model.max_tokens)
-
-    def _rescorer(self, candidates: int, rescore: bool | None) -> Teacher | None:
+    def _is_rescored(self, candidates: int, rescore: bool | None) -> bool:
         if rescore and self.referee is None:
             raise UserError("this model has no referee to rescore with: use the run's directory, or rescore=False.")
-        return self.referee if candidates > 1 and rescore is not False else None
+        return self.referee is not None and candidates > 1 and rescore is not False
 
     def _encode(self, line: str, number: int) -> list[int]:
         ids = self.pipeline.encode_source(line)
@@ -127,13 +97,6 @@ class Translator:
         if len(ids) > limit:
             log.warning("line %d: %d tokens, but the model reads %d: the rest was cut off.", number, len(ids), limit)
         return ids[:limit]
-
-
-def plan_nonempty(sources: Sequence[Sequence[int] | Ints], tokens: int, extra: int) -> list[Ints]:
-    """Decoding batches of all sources that have a token at all; outputs may be `extra` tokens longer than they."""
-    lengths = np.array([len(ids) for ids in sources], np.int64)
-    present = np.flatnonzero(lengths)
-    return [present[batch] for batch in plan_decoding(lengths[present] + extra, tokens)]
 
 
 def load_translator(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:

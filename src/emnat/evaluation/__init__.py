@@ -1,7 +1,7 @@
 """Numbers about models: BLEU with its signature, likelihoods, CM/NCM, latency."""
 
 from emnat.evaluation.latency import batch_1_latency
-from emnat.evaluation.likelihood import log_probs_of_lines, log_probs_of_pairs, multimodality
+from emnat.evaluation.likelihood import log_probs_of_candidates, log_probs_of_lines, log_probs_of_pairs, multimodality
 from emnat.evaluation.measures import (
     DECODERS,
     decoder_name,
@@ -16,6 +16,7 @@ __all__ = [
     "DECODERS",
     "batch_1_latency",
     "decoder_name",
+    "log_probs_of_candidates",
     "log_probs_of_lines",
     "log_probs_of_pairs",
     "measure_latency",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from emnat import world
-from emnat.data import collate, plan_decoding
+from emnat.data import Planned, collate, plan_decoding
 from emnat.data.store import Ints
 from emnat.decoding import Translator
+from emnat.decoding.engine import halved_until_it_fits
 from emnat.progress import Work, log
 
 Floats = npt.NDArray[np.floating]
@@ -26,16 +29,47 @@ def log_probs_of_pairs(
     result = np.full(len(sources), -np.inf)
     present = np.flatnonzero([len(s) and len(t) for s, t in zip(sources, targets, strict=True)])
     with Work(name, len(present)) as work:
-        for rows in plan_decoding(lengths[present], scorer.settings.tokens):
-            indices = present[rows]
-            batch = collate(sources, targets, indices).to(scorer.device)
-            with world.autocast(scorer.device, scorer.precision):
-                log_probs_B = scorer.model.log_prob(
-                    batch.source_BS, batch.source_lengths_B, batch.target_BT, batch.target_lengths_B
-                )
-            result[indices] = log_probs_B.double().cpu().numpy()
-            work.advance(len(indices))
+        for rows in plan_decoding(lengths[present], partial(scorer.engine.scored_at_once, rows_each=1)):
+            for indices, log_probs in halved_until_it_fits(present[rows], partial(_score, scorer, sources, targets)):
+                result[indices] = log_probs
+                work.advance(len(indices))
     return result
+
+
+def _score(scorer: Translator, sources: Sequence[Ints], targets: Sequence[Ints], indices: Ints) -> Floats:
+    longest = [max(len(side[i]) for i in indices) for side in (sources, targets)]
+    batch = collate(sources, targets, Planned(indices, *longest)).to(scorer.device)
+    with world.autocast(scorer.device, scorer.precision):
+        log_probs: Floats = scorer.model.log_prob(*batch.tensors()).double().cpu().numpy()
+    return log_probs
+
+
+@torch.inference_mode()
+def log_probs_of_candidates(
+    scorers: Sequence[Translator],
+    sources: tuple[Tensor, Tensor],
+    tokens_BKT: Tensor,
+    lengths_BK: Tensor,
+) -> Floats:
+    """log p of every candidate under every model, (models, B, K), for one batch of `sources` (ids and lengths)."""
+    sentences, count = lengths_BK.shape
+    tokens_BKT = tokens_BKT[:, :, : int(lengths_BK.max())]
+    length = max(sources[0].shape[1], tokens_BKT.shape[2])
+    scores = np.empty((len(scorers), sentences, count), np.float32)
+
+    def score(indices: Ints) -> None:
+        rows = torch.from_numpy(indices).to(lengths_BK.device)
+        source_BS, source_lengths_B = (part[rows] for part in sources)
+        tokens_NT, lengths_N = tokens_BKT[rows].flatten(0, 1), lengths_BK[rows].flatten()
+        for column, scorer in zip(scores, scorers, strict=True):
+            with world.autocast(scorer.device, scorer.precision):
+                log_prob_N = scorer.model.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_N)
+            column[indices] = log_prob_N.view(-1, count).cpu().numpy()
+
+    for batch in plan_decoding(np.full(sentences, length), partial(scorers[0].engine.scored_at_once, rows_each=count)):
+        for _ in halved_until_it_fits(batch, score):
+            pass
+    return scores
 
 
 def log_probs_of_lines(scorer: Translator, pairs: Iterable[tuple[str, str]], block: int) -> Iterator[float]:

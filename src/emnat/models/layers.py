@@ -25,16 +25,13 @@ class Memory:
     mask_B11S: Tensor  # True where there is a token
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cache:
     """Keys and values of the target positions so far, in buffers made once for the longest output."""
 
     keys_NHTd: Tensor
     values_NHTd: Tensor
-
-    def select(self, rows_N: Tensor) -> None:
-        self.keys_NHTd = self.keys_NHTd.index_select(0, rows_N)
-        self.values_NHTd = self.values_NHTd.index_select(0, rows_N)
+    position_1: Tensor  # where the next ones go; on the device, so that nobody waits for it
 
 
 def length_mask(lengths_B: Tensor, size: int) -> Tensor:
@@ -56,16 +53,23 @@ class Embedding(nn.Module):
     def source(self, tokens_BS: Tensor) -> Tensor:
         return self._embed(tokens_BS, self.source_positions[: tokens_BS.shape[1]])
 
-    def target(self, tokens_NT: Tensor, first_position: int = 0) -> Tensor:
-        end = first_position + tokens_NT.shape[1]
-        return self._embed(tokens_NT, self.target_positions[first_position:end])
+    def target(self, tokens_NT: Tensor) -> Tensor:
+        return self._embed(tokens_NT, self.target_positions[: tokens_NT.shape[1]])
+
+    def target_at(self, tokens_N1: Tensor, position_1: Tensor) -> Tensor:
+        return self._embed(tokens_N1, self.target_positions.index_select(0, position_1))
 
     def logits(self, states_NTD: Tensor) -> Tensor:
         if self.training:
             return F.linear(states_NTD, self.tokens)
         # Decoders compare logits: rounded to bf16 they would tie, and ties depend on the company of a sentence.
+        in_bf16 = states_NTD.dtype is torch.bfloat16 or torch.is_autocast_enabled("cuda")
         with torch.autocast(states_NTD.device.type, enabled=False):
-            return F.linear(states_NTD.float(), self.tokens)
+            if states_NTD.is_cuda and in_bf16:
+                states_XD, tokens_VD = (part.to(torch.bfloat16) for part in (states_NTD.flatten(0, -2), self.tokens))
+                logits_XV = torch.mm(states_XD, tokens_VD.T, out_dtype=torch.float32)
+                return logits_XV.view(*states_NTD.shape[:-1], -1)
+            return F.linear(states_NTD.float(), self.tokens.float())
 
     def _embed(self, tokens_NT: Tensor, positions_TD: Tensor) -> Tensor:
         embedded: Tensor = self.dropout(F.embedding(tokens_NT, self.tokens) * self.scale + positions_TD)
@@ -85,12 +89,15 @@ class SelfAttention(nn.Module):
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_N11T, is_causal=mask_N11T is None)
         return merge_heads(self.output, attended)
 
-    def step(self, x_N1D: Tensor, cache: Cache, position: int) -> Tensor:
+    def step(self, x_N1D: Tensor, cache: Cache, seen: int) -> Tensor:
+        """One more position; the first `seen` of the buffers hold it and all before it."""
         query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_N1D).chunk(3, dim=-1))
-        cache.keys_NHTd[:, :, position] = key[:, :, 0]
-        cache.values_NHTd[:, :, position] = value[:, :, 0]
-        seen = slice(0, position + 1)
-        attended = F.scaled_dot_product_attention(query, cache.keys_NHTd[:, :, seen], cache.values_NHTd[:, :, seen])
+        cache.keys_NHTd.index_copy_(2, cache.position_1, key)
+        cache.values_NHTd.index_copy_(2, cache.position_1, value)
+        mask_11T = (torch.arange(seen, device=x_N1D.device) <= cache.position_1)[None, None]
+        attended = F.scaled_dot_product_attention(
+            query, cache.keys_NHTd[:, :, :seen], cache.values_NHTd[:, :, :seen], attn_mask=mask_11T
+        )
         return merge_heads(self.output, attended)
 
 
@@ -173,12 +180,12 @@ class DecoderLayer(nn.Module):
         self,
         x_N1D: Tensor,
         cache: Cache,
-        position: int,
+        seen: int,
         keys_values_BHSd: tuple[Tensor, Tensor],
         mask_B11S: Tensor,
     ) -> Tensor:
         entered = self.around_attention.enter(x_N1D)
-        x_N1D = self.around_attention.leave(x_N1D, self.attention.step(entered, cache, position))
+        x_N1D = self.around_attention.leave(x_N1D, self.attention.step(entered, cache, seen))
         return self._after_self_attention(x_N1D, keys_values_BHSd, mask_B11S)
 
     def _after_self_attention(
@@ -222,20 +229,17 @@ def initialise(module: nn.Module) -> None:
             nn.init.zeros_(part.bias)
 
 
-def normalised(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
-    """Log-probabilities, in float32, over the symbols that can be output at all."""
-    return _without(logits_NTV, forbidden).log_softmax(-1)
+def without(logits_NTV: Tensor, forbidden: tuple[slice, ...]) -> Tensor:
+    """The logits in float32, -inf (in place) for symbols that cannot be output."""
+    logits_NTV = logits_NTV.float()
+    for symbols in forbidden:
+        logits_NTV[..., symbols] = -torch.inf
+    return logits_NTV
 
 
-def sequence_log_prob(logits_NTV: Tensor, forbidden: tuple[int, ...], tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-    """Σ over each row's real positions of the log-probability of its token, as `normalised` would give it."""
-    logits_NTV = _without(logits_NTV, forbidden)
+def sequence_log_prob(logits_NTV: Tensor, forbidden: tuple[slice, ...], tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    """Σ over each row's real positions of the log-probability of its token, among the symbols that can be output."""
+    logits_NTV = without(logits_NTV, forbidden)
     chosen_NT = logits_NTV.gather(-1, tokens_NT[..., None])[..., 0] - logits_NTV.logsumexp(-1)
     inside_NT = torch.arange(tokens_NT.shape[1], device=tokens_NT.device) < lengths_N[:, None]
     return torch.where(inside_NT, chosen_NT, 0.0).sum(-1)
-
-
-def _without(logits_NTV: Tensor, forbidden: tuple[int, ...]) -> Tensor:
-    logits_NTV = logits_NTV.float()
-    logits_NTV[..., list(forbidden)] = -torch.inf
-    return logits_NTV

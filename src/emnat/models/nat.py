@@ -19,10 +19,12 @@ from emnat.models.layers import (
     Memory,
     initialise,
     length_mask,
-    normalised,
     sequence_log_prob,
+    without,
 )
 from emnat.text.subwords import PAD, SPECIAL
+
+_FORBIDDEN = (slice(0, len(SPECIAL)),)  # they are the first of the vocabulary
 
 
 class NAT(nn.Module):
@@ -67,7 +69,7 @@ class NAT(nn.Module):
         per_source = (source_BS.shape[0], -1)
         length_BC = self.length_log_probs(memory).gather(1, target_lengths_N.view(per_source) - 1)
         logits_NTV = self._logits(memory, target_lengths_N, target_NT.shape[1])
-        return sequence_log_prob(logits_NTV, SPECIAL, target_NT, target_lengths_N) + length_BC.flatten()
+        return sequence_log_prob(logits_NTV, _FORBIDDEN, target_NT, target_lengths_N) + length_BC.flatten()
 
     def encode(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
         memory: Memory = self.encoder(source_BS, source_lengths_B)
@@ -77,9 +79,12 @@ class NAT(nn.Module):
         """(B, max_tokens): column i is the log-probability of a target of i + 1 tokens."""
         return self._length_logits(memory).log_softmax(-1)
 
-    def propose(self, memory: Memory, lengths_BC: Tensor) -> Tensor:
-        """One pass: the log-probabilities of every position of every length candidate, (B·C, T, V)."""
-        return normalised(self._logits(memory, lengths_BC.flatten(), int(lengths_BC.max())), SPECIAL)
+    def propose(self, memory: Memory, lengths_BC: Tensor, size: int) -> Tensor:
+        """One pass: scores of every label at every position of every length candidate, (B·C, size, V).
+
+        They are logits: a log_softmax makes log-probabilities of them, which decoders do not need.
+        """
+        return without(self._logits(memory, lengths_BC.flatten(), size), _FORBIDDEN)
 
     def _logits(self, memory: Memory, lengths_N: Tensor, size: int) -> Tensor:
         padding_NT = torch.full((lengths_N.shape[0], size), PAD, device=lengths_N.device)
@@ -93,5 +98,4 @@ class NAT(nn.Module):
         inside_BS1 = memory.mask_B11S[:, 0, 0, :, None]
         mean_BD = (memory.states_BSD.float() * inside_BS1).sum(1) / inside_BS1.sum(1)
         with torch.autocast(mean_BD.device.type, enabled=False):
-            logits: Tensor = self.length_head(mean_BD)
-        return logits
+            return F.linear(mean_BD, self.length_head.weight.float(), self.length_head.bias.float())

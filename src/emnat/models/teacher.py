@@ -19,12 +19,12 @@ from emnat.models.layers import (
     Encoder,
     Memory,
     initialise,
-    normalised,
     sequence_log_prob,
+    without,
 )
 from emnat.text.subwords import BOS, EOS, PAD, UNK
 
-_FORBIDDEN = (PAD, BOS, UNK)
+_FORBIDDEN = (slice(PAD, BOS + 1), slice(UNK, UNK + 1))
 
 
 class Teacher(nn.Module):
@@ -68,9 +68,9 @@ class Teacher(nn.Module):
         wanted_NT = _with_eos(target_NT, target_lengths_N)
         return sequence_log_prob(logits_NTV, _FORBIDDEN, wanted_NT, target_lengths_N + 1)
 
-    def start(self, source_BS: Tensor, source_lengths_B: Tensor, beams: int, steps: int) -> TeacherState:
-        """Ready to be asked for one token after another, at most `steps` of them."""
-        return TeacherState(self, self.encoder(source_BS, source_lengths_B), beams, steps)
+    def state(self, sentences: int, source_size: int, beams: int, steps: int) -> TeacherState:
+        """Room for a search that asks for one token after another, at most `steps` of them."""
+        return TeacherState(self, sentences, source_size, beams, steps)
 
     def _logits(self, memory: Memory, inputs_NT: Tensor) -> Tensor:
         x_NTD = self.embedding.target(inputs_NT)
@@ -80,36 +80,59 @@ class Teacher(nn.Module):
 
 
 class TeacherState:
-    """The key/value cache of a search under way; search knows only `step` and `select`."""
+    """The encoded sources and the key/value caches of a search under way. Search knows only `step` and `select`.
 
-    def __init__(self, teacher: Teacher, memory: Memory, beams: int, steps: int) -> None:
-        self._teacher = teacher
-        self._mask_B11S = memory.mask_B11S
+    All buffers stay where they are and nothing waits for the device, so that steps can be captured as CUDA graphs.
+    Shapes besides those of layers.py: L layers, and 2 for keys and values.
+    """
+
+    def __init__(self, teacher: Teacher, sentences: int, source_size: int, beams: int, steps: int) -> None:
+        self._teacher, self._beams = teacher, beams
         self._layers = cast(list[DecoderLayer], list(teacher.decoder))
-        self._memory = [layer.cross.keys_and_values(memory.states_BSD) for layer in self._layers]
-        self._position = 0
-        batch, heads, _, depth = self._memory[0][0].shape
-        shape = (batch * beams, heads, steps, depth)
-        self._caches = [Cache(key.new_zeros(shape), key.new_zeros(shape)) for key, _ in self._memory]
+        heads, hidden = teacher.settings.heads, teacher.settings.hidden
+        weights = self._layers[0].attention.output.weight
 
-    def step(self, tokens_N: Tensor) -> Tensor:
-        """Feed the token just chosen in every row; get the log-probabilities of the next, (N, V)."""
+        def buffer(rows: int, size: int) -> Tensor:
+            return weights.new_zeros(len(self._layers), 2, rows, heads, size, hidden // heads)
+
+        self._memory_L2BHSd, self._cache_L2NHTd = buffer(sentences, source_size), buffer(sentences * beams, steps)
+        self._mask_B11S = weights.new_zeros((sentences, 1, 1, source_size), dtype=torch.bool)
+        self._position_1 = weights.new_zeros(1, dtype=torch.long)
+
+    def begin(self, source_BS: Tensor, source_lengths_B: Tensor) -> None:
+        memory = self._teacher.encoder(source_BS, source_lengths_B)
+        self._mask_B11S.copy_(memory.mask_B11S)
+        for layer, buffers_2BHSd in zip(self._layers, self._memory_L2BHSd.unbind(), strict=True):
+            for buffer, value in zip(buffers_2BHSd, layer.cross.keys_and_values(memory.states_BSD), strict=True):
+                buffer.copy_(value)
+        self._position_1.zero_()
+
+    def step(self, tokens_N: Tensor, seen: int) -> Tensor:
+        """Feed the token just chosen in every row; get the log-probabilities of the next, (N, V).
+
+        `seen` is at least the number of tokens fed so far, this one included.
+        """
         teacher = self._teacher
-        x_N1D = teacher.embedding.target(tokens_N[:, None], self._position)
-        for layer, cache, keys_values in zip(self._layers, self._caches, self._memory, strict=True):
-            x_N1D = layer.step(x_N1D, cache, self._position, keys_values, self._mask_B11S)
-        self._position += 1
-        return normalised(teacher.embedding.logits(teacher.norm(x_N1D[:, 0])), _FORBIDDEN)
+        x_N1D = teacher.embedding.target_at(tokens_N[:, None], self._position_1)
+        for layer, (keys, values), (memory_keys, memory_values) in zip(
+            self._layers, self._cache_L2NHTd, self._memory_L2BHSd, strict=True
+        ):
+            cache = Cache(keys, values, self._position_1)
+            x_N1D = layer.step(x_N1D, cache, seen, (memory_keys, memory_values), self._mask_B11S)
+        self._position_1 += 1
+        return without(teacher.embedding.logits(teacher.norm(x_N1D[:, 0])), _FORBIDDEN).log_softmax(-1)
 
-    def select(self, rows_N: Tensor, sentences_B: Tensor | None) -> None:
-        """Row i goes on from what was row `rows_N[i]`; with `sentences_B`, only those sources stay."""
-        for cache in self._caches:
-            cache.select(rows_N)
-        if sentences_B is not None:
-            self._mask_B11S = self._mask_B11S.index_select(0, sentences_B)
-            self._memory = [
-                (key.index_select(0, sentences_B), value.index_select(0, sentences_B)) for key, value in self._memory
-            ]
+    def select(self, rows_N: Tensor, seen: int) -> None:
+        """Row i goes on from what was row `rows_N[i]`."""
+        used = self._cache_L2NHTd[..., :seen, :]
+        used.copy_(used.index_select(2, rows_N))
+
+    def keep(self, sentences_B: Tensor) -> None:
+        """Only these sources stay. (This makes new buffers.)"""
+        rows_BK = sentences_B[:, None] * self._beams + torch.arange(self._beams, device=sentences_B.device)
+        self._cache_L2NHTd = self._cache_L2NHTd.index_select(2, rows_BK.flatten())
+        self._memory_L2BHSd = self._memory_L2BHSd.index_select(2, sentences_B)
+        self._mask_B11S = self._mask_B11S.index_select(0, sentences_B)
 
 
 def _after_bos(target_NT: Tensor) -> Tensor:

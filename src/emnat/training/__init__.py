@@ -1,5 +1,6 @@
 """The one loop that trains every model. It knows losses and validation scores, not what a model is for."""
 
-from emnat.training.loop import Examples, train
+from emnat.training.feed import Examples
+from emnat.training.loop import train
 
 __all__ = ["Examples", "train"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,17 @@ from torch.utils.tensorboard import SummaryWriter
 
 from emnat import world
 from emnat.config import Training
-from emnat.data import Batch, collate, plan_epoch
-from emnat.data.store import Ints
+from emnat.data import Batch
 from emnat.errors import UserError
 from emnat.models import AnyModel
 from emnat.progress import Work, log
 from emnat.training import checkpoints
 from emnat.training.checkpoints import Progress
+from emnat.training.feed import Examples, feed
 from emnat.training.optimiser import learning_rate, make_optimiser
+from emnat.training.updates import Updates
 
 _LOG_EVERY = 50  # steps; reading the loss makes a GPU wait, so not at every one
-
-
-@dataclass(frozen=True)
-class Examples:
-    """What to learn from: source i goes with target i."""
-
-    sources: Sequence[Ints]
-    targets: Sequence[Ints]
-    lengths: Ints  # of the longer side of each pair
 
 
 def train(
@@ -60,18 +51,21 @@ def train(
     """
     optimiser = make_optimiser(model, settings)
     progress = checkpoints.load_state(folder, model, optimiser)
-    batches = _endless_batches(examples, settings, seed, progress)
+    updates = Updates(model, optimiser, settings, device, precision)
     with (
+        feed(examples, settings.tokens, seed, progress.epoch, progress.batch, device) as fed,
         Work(f"training {name}", settings.steps, progress.step) as work,
         SummaryWriter(str(scalars), purge_step=progress.step) as writer,
     ):
         meter = _Meter(writer, work)
         while progress.step < settings.steps and not _out_of_patience(progress, settings):
-            micro_batches = list(islice(batches, settings.accumulate))
+            taken = list(islice(fed, settings.accumulate))
             progress.step += 1
+            progress.epoch, progress.batch = taken[-1].epoch, taken[-1].batches_so_far
             torch.manual_seed(world.derive_seed("dropout", seed, progress.step))
             rate = learning_rate(progress.step, settings)
-            meter.add(_step(model, micro_batches, optimiser, rate, settings, device, precision), micro_batches)
+            batches = [each.batch for each in taken]
+            meter.add(updates.make(batches, rate), batches)
             validating = progress.step % settings.validate_every == 0 or progress.step == settings.steps
             if progress.step % _LOG_EVERY == 0 or validating:
                 meter.report(progress.step, rate)
@@ -79,50 +73,6 @@ def train(
                 score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
                 writer.add_scalar("validation", score, progress.step)
     return _finish(model, validate, progress, settings, folder)
-
-
-def _step(
-    model: AnyModel,
-    micro_batches: list[Batch],
-    optimiser: torch.optim.Optimizer,
-    rate: float,
-    settings: Training,
-    device: torch.device,
-    precision: str,
-) -> torch.Tensor:
-    """One update from the gradients of all micro-batches together; gives the loss per target token."""
-    model.train()
-    optimiser.param_groups[0]["lr"] = rate
-    optimiser.zero_grad(set_to_none=True)
-    tokens = sum(int(batch.target_lengths_B.sum()) for batch in micro_batches)
-    total = torch.zeros((), device=device)
-    for batch in micro_batches:
-        batch = batch.to(device)
-        with world.autocast(device, precision):
-            summed = model.loss(
-                batch.source_BS,
-                batch.source_lengths_B,
-                batch.target_BT,
-                batch.target_lengths_B,
-                settings.label_smoothing,
-            )
-        loss = summed / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-    optimiser.step()
-    return total
-
-
-def _endless_batches(examples: Examples, settings: Training, seed: int, progress: Progress) -> Iterator[Batch]:
-    """From where `progress` stands; `progress` moves on as batches are taken."""
-    while True:
-        plan = plan_epoch(examples.lengths, settings.tokens, seed, progress.epoch)
-        while progress.batch < len(plan):
-            indices = plan[progress.batch]
-            progress.batch += 1
-            yield collate(examples.sources, examples.targets, indices)
-        progress.epoch, progress.batch = progress.epoch + 1, 0
 
 
 def _out_of_patience(progress: Progress, settings: Training) -> bool:

@@ -11,13 +11,16 @@ from emnat.config import Training
 
 
 def make_optimiser(model: nn.Module, settings: Training) -> torch.optim.AdamW:
+    """The learning rate is a tensor, set anew before every update, so that a captured update sees it change."""
+    device = next(model.parameters()).device
     return torch.optim.AdamW(
         model.parameters(),
-        lr=settings.learning_rate,
+        lr=torch.tensor(settings.learning_rate, device=device),
         betas=(0.9, 0.98),
         eps=1e-9,
         weight_decay=settings.weight_decay,
         fused=True,
+        capturable=device.type == "cuda",
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emnat.data import Sequences, SequenceWriter, collate, concatenate, plan_decoding, plan_epoch
+from emnat.data import Planned, Sequences, SequenceWriter, collate, concatenate, plan_decoding, plan_epoch
 from emnat.errors import UserError
 
 
@@ -46,36 +46,69 @@ def test_truncated_store_is_refused(tmp_path: Path, name: str) -> None:
         Sequences(tmp_path, "x")
 
 
-@settings(max_examples=100)
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=200), st.integers(1, 300), st.integers(0, 5))
-def test_an_epoch_has_every_pair_once_within_the_budget(lengths: list[int], tokens: int, epoch: int) -> None:
-    sizes = np.array(lengths)
-    plan = plan_epoch(sizes, tokens, seed=3, epoch=epoch)
-    assert sorted(np.concatenate(plan).tolist()) == list(range(len(lengths)))
-    assert all(len(batch) == 1 or sizes[batch].max() * len(batch) <= tokens for batch in plan)
-    again = plan_epoch(sizes, tokens, seed=3, epoch=epoch)
-    assert all(np.array_equal(a, b) for a, b in zip(plan, again, strict=True))
+Pairs = list[tuple[int, int]]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200),
+    st.integers(1, 300),
+    st.integers(0, 5),
+)
+def test_an_epoch_has_every_pair_once_within_the_budget(pairs: Pairs, tokens: int, epoch: int) -> None:
+    sources, targets = np.array(pairs).T
+    plan = plan_epoch(sources, targets, tokens, seed=3, epoch=epoch)
+    assert sorted(np.concatenate([batch.indices for batch in plan]).tolist()) == list(range(len(pairs)))
+    for batch in plan:
+        assert sources[batch.indices].max() <= batch.source_size <= sources.max()
+        assert targets[batch.indices].max() <= batch.target_size <= targets.max()
+        size = max(batch.source_size, batch.target_size)
+        assert len(batch.indices) == 1 or size * len(batch.indices) <= tokens
+    again = plan_epoch(sources, targets, tokens, seed=3, epoch=epoch)
+    assert all(np.array_equal(a.indices, b.indices) for a, b in zip(plan, again, strict=True))
+
+
+def test_batches_of_a_shape_are_full_and_hold_little_padding() -> None:
+    random = np.random.default_rng(0)
+    targets = np.clip(random.normal(20, 8, 20_000).astype(int), 1, 60)
+    sources = np.clip((targets * random.normal(1.1, 0.15, 20_000)).astype(int), 1, 60)
+    plan = plan_epoch(sources, targets, 4096, seed=1, epoch=0)
+    rows: dict[tuple[int, int], set[int]] = {}
+    for batch in plan:
+        rows.setdefault((batch.source_size, batch.target_size), set()).add(len(batch.indices))
+    assert sum(len(counts) - 1 for counts in rows.values()) <= 1
+    padded = sum(len(batch.indices) * batch.target_size for batch in plan)
+    assert targets.sum() / padded > 0.88
 
 
 def test_epochs_and_seeds_differ() -> None:
     sizes = np.arange(1, 200)
-    first = np.concatenate(plan_epoch(sizes, 100, seed=1, epoch=0))
-    assert not np.array_equal(first, np.concatenate(plan_epoch(sizes, 100, seed=1, epoch=1)))
-    assert not np.array_equal(first, np.concatenate(plan_epoch(sizes, 100, seed=2, epoch=0)))
+    first, next_epoch, other_seed = (
+        np.concatenate([batch.indices for batch in plan_epoch(sizes, sizes, 100, seed, epoch)])
+        for seed, epoch in ((1, 0), (1, 1), (2, 0))
+    )
+    assert not np.array_equal(first, next_epoch)
+    assert not np.array_equal(first, other_seed)
 
 
 @given(st.lists(st.integers(1, 60), max_size=100), st.integers(1, 300))
 def test_decoding_plan_covers_all_longest_first(lengths: list[int], tokens: int) -> None:
     sizes = np.array(lengths, dtype=np.int64)
-    plan = plan_decoding(sizes, tokens)
+    plan = plan_decoding(sizes, lambda longest: max(1, tokens // longest))
     order = [i for batch in plan for i in batch.tolist()]
     assert sorted(order) == list(range(len(lengths)))
     assert [lengths[i] for i in order] == sorted(lengths, reverse=True)
     assert all(len(batch) == 1 or sizes[batch].max() * len(batch) <= tokens for batch in plan)
 
 
-def test_collate_pads_each_side_by_itself() -> None:
-    batch = collate([np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 9, 9])], np.array([1, 0]))
+@pytest.mark.parametrize("stored", [False, True])
+def test_collate_pads_each_side_by_itself(tmp_path: Path, stored: bool) -> None:
+    rows = [[5, 6], [7]], [[8], [9, 9, 9]]
+    if stored:
+        sources, targets = (write(tmp_path / name, side) for name, side in zip("st", rows, strict=True))
+    else:
+        sources, targets = ([np.array(row) for row in side] for side in rows)
+    batch = collate(sources, targets, Planned(np.array([1, 0]), 2, 4))
     assert batch.source_BS.tolist() == [[7, 0], [5, 6]]
-    assert batch.target_BT.tolist() == [[9, 9, 9], [8, 0, 0]]
+    assert batch.target_BT.tolist() == [[9, 9, 9, 0], [8, 0, 0, 0]]
     assert batch.target_lengths_B.tolist() == [3, 1]

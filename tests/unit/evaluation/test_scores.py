@@ -71,7 +71,7 @@ def test_ncm_by_hand(tiny_student: NAT) -> None:
         for source, target in zip(sources, targets, strict=True):
             memory = tiny_student.encode(torch.tensor(source)[None], torch.tensor([len(source)]))
             total -= tiny_student.length_log_probs(memory)[0, len(target) - 1].item()
-            log_probs = tiny_student.propose(memory, torch.tensor([[len(target)]]))
+            log_probs = tiny_student.propose(memory, torch.tensor([[len(target)]]), len(target)).log_softmax(-1)
             total -= sum(log_probs[0, t, token].item() for t, token in enumerate(target.tolist()))
     assert cm == pytest.approx(total / 2, rel=1e-5)
     assert ncm == pytest.approx(total / 5, rel=1e-5)

@@ -9,7 +9,6 @@ import torch
 
 from emnat.config import Model
 from emnat.models import NAT, Teacher
-from emnat.models.layers import normalised
 from emnat.text.subwords import CONCAT, EOS, SPECIAL
 
 LABELS = range(CONCAT, 9)
@@ -27,17 +26,19 @@ def test_teacher_sums_to_one(tiny_teacher: Teacher) -> None:
     for size in range(1, 4):
         tokens = all_sequences(size)
         finished += tiny_teacher.log_prob(*SOURCE, tokens, torch.full((len(tokens),), size)).double().exp().sum().item()
-    state = tiny_teacher.start(*SOURCE, 1, 1)
-    first = state.step(torch.tensor([1]))[0]
+    state = tiny_teacher.state(1, 3, 1, 1)
+    state.begin(*SOURCE)
+    first = state.step(torch.tensor([1]), 1)[0]
     empty = first[EOS].double().exp().item()
     # The rest: prefixes of 3 tokens that do not end there.
     tokens = all_sequences(3)
-    state = tiny_teacher.start(SOURCE[0], SOURCE[1], len(tokens), 4)
+    state = tiny_teacher.state(1, 3, len(tokens), 4)
+    state.begin(*SOURCE)
     prefix, fed = torch.zeros(len(tokens), dtype=torch.double), torch.full((len(tokens),), 1)
     for t in range(3):
-        prefix += state.step(fed).gather(1, tokens[:, t : t + 1])[:, 0].double()
+        prefix += state.step(fed, t + 1).gather(1, tokens[:, t : t + 1])[:, 0].double()
         fed = tokens[:, t]
-    goes_on = (prefix.exp() * (1 - state.step(fed)[:, EOS].double().exp())).sum().item()
+    goes_on = (prefix.exp() * (1 - state.step(fed, 4)[:, EOS].double().exp())).sum().item()
     assert finished + empty + goes_on == pytest.approx(1.0, abs=1e-5)
 
 
@@ -76,7 +77,7 @@ def test_several_targets_share_a_source(kind: str, request: pytest.FixtureReques
 @torch.inference_mode()
 def test_proposal_never_contains_special_symbols(tiny_student: NAT) -> None:
     memory = tiny_student.encode(*SOURCE)
-    log_probs = tiny_student.propose(memory, torch.tensor([[3, 5]]))
+    log_probs = tiny_student.propose(memory, torch.tensor([[3, 5]]), 5).log_softmax(-1)
     assert log_probs.shape == (2, 5, 9)
     assert torch.isinf(log_probs[..., list(SPECIAL)]).all()
     assert torch.allclose(log_probs.exp().sum(-1), torch.ones(2, 5), atol=1e-5)
@@ -94,11 +95,6 @@ def test_student_loss_by_hand(tiny_student: NAT) -> None:
         lengths = -tiny_student.length_log_probs(memory)[[0, 1], [2, 0]].mean()
     loss = tiny_student.loss(*source, *target, label_smoothing=0.0)
     assert loss.item() == pytest.approx((tokens + 0.1 * lengths * 4).item(), rel=1e-4)
-
-
-def test_normalised_ignores_forbidden_symbols() -> None:
-    log_probs = normalised(torch.zeros(1, 1, 5), (0, 1))
-    assert log_probs[0, 0, 2:].exp().tolist() == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -28,7 +28,7 @@ def copy_task(seed: int, count: int = 200) -> Examples:
     random = np.random.default_rng(seed)
     sources = [random.integers(5, 12, random.integers(2, 6)) for _ in range(count)]
     targets = [ids + 1 for ids in sources]
-    return Examples(sources, targets, np.array([len(ids) for ids in sources]))
+    return Examples(sources, targets)
 
 
 def minus_loss(model: AnyModel, examples: Examples) -> float:
@@ -110,9 +110,10 @@ def test_accumulated_gradients_are_those_of_one_batch(tmp_path: Path, seed: int)
     model = build_model("nat", plain, vocabulary=14, max_tokens=8)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     examples = copy_task(seed, 24)
+    lengths = np.array([len(ids) for ids in examples.sources])
     results = []
     for tokens in (10_000, 16):
-        count = len(plan_epoch(examples.lengths, tokens, seed, 0))
+        count = len(plan_epoch(lengths, lengths, tokens, seed, 0))
         model.load_state_dict(start)
         settings = Training(
             steps=1, tokens=tokens, accumulate=count, warmup=1, learning_rate=1e-3, clip=1e-9, weight_decay=0.0

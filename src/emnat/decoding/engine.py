@@ -1,0 +1,222 @@
+"""A model as it is run best on its device: batches of ids in, ids out, nothing known of text.
+
+On a GPU, weights are kept in bf16, whatever comes in few shapes is replayed from CUDA graphs, and each batch of a
+student waits for the device once, when its result is fetched. Shapes as in one_pass.py and beam.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from emnat import world
+from emnat.config import Decode, NarDecoder
+from emnat.data import collate_sources, plan_decoding
+from emnat.data.batches import rounded_up
+from emnat.data.store import Ints
+from emnat.decoding.beam import BeamSearch, Hypotheses
+from emnat.decoding.one_pass import decode_in_one_pass
+from emnat.errors import UserError
+from emnat.graphs import Graphs
+from emnat.models import NAT, AnyModel, Teacher
+
+_CPU_TOKENS = 8_192  # of a batch, over all beams or candidates
+_MEMORY_SHARE = 0.4  # of a GPU's free memory that a batch may take by our estimate
+_COPIES = 4  # of its scores and states that an operation may hold at a time
+_MOST_ROWS = 65_536  # of a batch; more are no faster
+_FEW_ROWS = 128  # up to here a search is bound by launching kernels, so its steps are captured
+Result = TypeVar("Result")
+SomeModel = TypeVar("SomeModel", bound=torch.nn.Module)
+Ids = Sequence[Sequence[int] | Ints]
+
+
+class Engine:
+    def __init__(
+        self, model: AnyModel, referee: Teacher | None, device: torch.device, precision: str, settings: Decode
+    ) -> None:
+        self._model = _as_decoded(model, device, precision)
+        self._referee = None if referee is None else _as_decoded(referee, device, precision)
+        self._device, self._settings = device, settings
+        self._passes = Graphs(self._one_pass, device)
+        self._output_sizes: dict[int, int] = {}  # for each padded source size, room enough for all outputs so far
+        self._searches: dict[tuple[int, ...], BeamSearch] = {}
+
+    def one_pass(
+        self, sources: Ids, decoder: NarDecoder, candidates: int, rescored: bool, exact_lengths: Ints | None
+    ) -> list[list[int]]:
+        """A student's outputs for sources that have a token at all."""
+
+        def translate(indices: Ints) -> list[list[int]]:
+            source_BS, source_lengths_B = self._collate(sources, indices)
+            source_size = source_BS.shape[1]
+            if exact_lengths is None:
+                exact_B, size = torch.zeros_like(source_lengths_B), self._output_size(source_size, candidates)
+            else:
+                exact_B, size = torch.from_numpy(exact_lengths[indices]), int(exact_lengths[indices].max())
+            while True:
+                inputs = (source_BS, source_lengths_B, exact_B)
+                (packed_BX,) = self._passes(inputs, size, decoder, candidates, rescored)
+                *tokens_TB, lengths_B, needed_B = packed_BX.T.cpu().numpy()  # the one wait
+                if size is None or (needed := int(needed_B.max())) <= size:
+                    break
+                size = self._output_sizes[source_size] = self._rounded(needed)
+            return [row[:length].tolist() for row, length in zip(np.array(tokens_TB).T, lengths_B, strict=True)]
+
+        return self._in_batches(sources, candidates, translate)
+
+    def search_best(self, sources: Ids, beams: int, exact_lengths: Ints | None) -> list[list[int]]:
+        """A teacher's best outputs, likewise."""
+
+        def translate(indices: Ints) -> list[list[int]]:
+            exact = None if exact_lengths is None else exact_lengths[indices]
+            found = self.search(sources, indices, beams, exact)
+            rows, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
+            return [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
+
+        return self._in_batches(sources, beams, translate)
+
+    def search(self, sources: Ids, indices: Ints, beams: int, exact_lengths: Ints | None = None) -> Hypotheses:
+        """A teacher's k best outputs for one batch of sources."""
+        source_BS, source_lengths_B = self._collate(sources, indices)
+        if exact_lengths is None:
+            limits_B = self._longest_output(source_lengths_B)
+            size = int(self._longest_output(torch.tensor([source_BS.shape[1]]))[0])
+        else:
+            limits_B = torch.from_numpy(exact_lengths)
+            size = int(limits_B.max())
+        search = self._room_for_search(len(indices), source_BS.shape[1], beams, size)
+        source_BS, source_lengths_B, limits_B = (
+            part.to(self._device, non_blocking=True) for part in (source_BS, source_lengths_B, limits_B)
+        )
+        return search.run(source_BS, source_lengths_B, limits_B, exact=exact_lengths is not None)
+
+    def plan(self, source_lengths: Ints, rows_each: int) -> list[Ints]:
+        """Batches for `rows_each` beams or candidates of each source; the longest sources come first."""
+        return plan_decoding(source_lengths, lambda longest: self._sentences_at_once(longest, rows_each))
+
+    def _in_batches(
+        self, sources: Ids, rows_each: int, translate: Callable[[Ints], list[list[int]]]
+    ) -> list[list[int]]:
+        results: list[list[int]] = [[] for _ in sources]
+        lengths = np.array([len(ids) for ids in sources], np.int64)
+        present = np.flatnonzero(lengths)
+        for batch in self.plan(lengths[present], rows_each):
+            for indices, outputs in halved_until_it_fits(present[batch], translate):
+                for index, ids in zip(indices, outputs, strict=True):
+                    results[index] = ids
+        return results
+
+    def _one_pass(
+        self,
+        source_BS: Tensor,
+        source_lengths_B: Tensor,
+        exact_lengths_B: Tensor,
+        size: int | None,
+        decoder: NarDecoder,
+        candidates: int,
+        rescored: bool,
+    ) -> tuple[Tensor]:
+        assert isinstance(self._model, NAT)
+        results = decode_in_one_pass(
+            self._model,
+            source_BS,
+            source_lengths_B,
+            exact_lengths_B,
+            size,
+            decoder,
+            candidates,
+            self._referee if rescored else None,
+            self._settings.length_penalty,
+        )
+        return (torch.cat([part.view(len(source_BS), -1) for part in results], dim=1),)
+
+    def _room_for_search(self, sentences: int, source_size: int, beams: int, size: int) -> BeamSearch:
+        assert isinstance(self._model, Teacher)
+        captured = self._device.type == "cuda" and sentences * beams <= _FEW_ROWS
+        key = (sentences, source_size, beams, size)
+        if captured and key in self._searches:
+            return self._searches[key]
+        with torch.inference_mode():
+            state = self._model.state(sentences, source_size, beams, size + 1)
+            search = BeamSearch(state, sentences, beams, size, self._settings.length_penalty, self._device, captured)
+        if captured:
+            self._searches[key] = search
+        return search
+
+    def _collate(self, sources: Ids, indices: Ints) -> tuple[Tensor, Tensor]:
+        source_BS, source_lengths_B = collate_sources(sources, indices)
+        if self._device.type == "cuda":  # few shapes, few graphs
+            source_BS = F.pad(source_BS, (0, self._rounded(source_BS.shape[1]) - source_BS.shape[1]))
+        return source_BS, source_lengths_B
+
+    def _output_size(self, source_size: int, candidates: int) -> int | None:
+        """Room for outputs on a GPU: a guess that is corrected when a longer one comes."""
+        if self._device.type != "cuda":
+            return None
+        guess = self._rounded(source_size + source_size // 4 + candidates // 2 + 2)
+        return max(guess, self._output_sizes.get(source_size, 0))
+
+    def _rounded(self, length: int) -> int:
+        return min(int(rounded_up(np.array([length, self._model.max_tokens]))[0]), self._model.max_tokens)
+
+    def _longest_output(self, source_lengths_B: Tensor) -> Tensor:
+        """Of each sentence by itself, so that its translation does not depend on its batch."""
+        wanted_B = source_lengths_B * self._settings.max_length_factor + self._settings.max_length_extra
+        return wanted_B.long().clamp(1, self._model.max_tokens)
+
+    def _sentences_at_once(self, source_length: int, rows_each: int) -> int:
+        """By memory: a search holds one position's scores and the states of all, a pass the scores of all positions."""
+        teacher = isinstance(self._model, Teacher)
+        if self._settings.tokens is not None or self._device.type != "cuda":
+            positions = source_length + (0 if teacher else rows_each // 2)
+            return max(1, (self._settings.tokens or _CPU_TOKENS) // (rows_each * positions))
+        model, positions = self._model.settings, source_length * 5 // 4 + 10
+        scores = self._model.vocabulary * 4 * _COPIES
+        states = model.hidden * model.decoder_layers * 2 * 2 * _COPIES  # keys and values in bf16
+        row = scores + positions * states if teacher else positions * (scores + states)
+        free = torch.cuda.mem_get_info(self._device)[0] + _reusable(self._device)
+        return max(1, min(int(free * _MEMORY_SHARE / row), _MOST_ROWS) // rows_each)
+
+    def scored_at_once(self, length: int, rows_each: int) -> int:
+        """Sentences of a batch whose given targets, `rows_each` of each, are scored in one go."""
+        if self._settings.tokens is not None or self._device.type != "cuda":
+            return max(1, (self._settings.tokens or _CPU_TOKENS) // (rows_each * length))
+        position = self._model.vocabulary * 4 * _COPIES + self._model.settings.filter * 2 * _COPIES
+        free = torch.cuda.mem_get_info(self._device)[0] + _reusable(self._device)
+        return max(1, int(free * _MEMORY_SHARE / position) // (rows_each * (length + 1)))
+
+
+def halved_until_it_fits(indices: Ints, function: Callable[[Ints], Result]) -> Iterator[tuple[Ints, Result]]:
+    """`function` of all indices; where memory runs out, of one half and then of the other."""
+    pending = [indices]
+    while pending:
+        part = pending.pop(0)
+        try:
+            result = function(part)
+        except torch.OutOfMemoryError:
+            if len(part) == 1:
+                raise UserError(
+                    "not enough memory on the device for a single sentence: use a smaller beam, fewer candidates, "
+                    "or device = 'cpu'."
+                ) from None
+            torch.cuda.empty_cache()
+            pending[:0] = np.array_split(part, 2)
+        else:
+            yield part, result
+
+
+def _as_decoded(model: SomeModel, device: torch.device, precision: str) -> SomeModel:
+    if not world.uses_bf16(device, precision):
+        return model
+    return copy.deepcopy(model).to(torch.bfloat16).eval()
+
+
+def _reusable(device: torch.device) -> int:
+    """Bytes that the allocator holds without using them."""
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,0 +1,54 @@
+"""One update of the weights from a few batches. Nothing in it waits for the device.
+
+On a GPU an update is captured as a CUDA graph (graphs.py), since small models are bound by launching kernels, not by
+running them. Replays draw dropout as plain execution would: they read the generator's seed anew each time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from emnat import world
+from emnat.config import Training
+from emnat.data import Batch
+from emnat.graphs import Graphs
+from emnat.models import AnyModel
+
+
+class Updates:
+    def __init__(
+        self,
+        model: AnyModel,
+        optimiser: torch.optim.Optimizer,
+        settings: Training,
+        device: torch.device,
+        precision: str,
+    ) -> None:
+        self._model, self._optimiser, self._settings = model, optimiser, settings
+        self._device, self._precision = device, precision
+        self._parameters = list(model.parameters())
+        # Graphs for every combination of several batches' shapes would be too many.
+        self._graphs = Graphs(self._update, device, enabled=settings.accumulate == 1)
+
+    def make(self, batches: list[Batch], rate: float) -> Tensor:
+        """An update from the gradients of all batches together; gives the loss per target token."""
+        self._model.train()
+        self._optimiser.param_groups[0]["lr"].fill_(rate)
+        (loss,) = self._graphs(tuple(tensor for batch in batches for tensor in batch.tensors()))
+        return loss.clone()
+
+    def _update(self, *tensors: Tensor) -> tuple[Tensor]:
+        batches = [Batch(*tensors[i : i + 4]) for i in range(0, len(tensors), 4)]
+        self._optimiser.zero_grad(set_to_none=True)
+        tokens = torch.stack([batch.target_lengths_B.sum() for batch in batches]).sum()
+        total = torch.zeros((), device=self._device)
+        for batch in batches:
+            with world.autocast(self._device, self._precision):
+                summed = self._model.loss(*batch.tensors(), self._settings.label_smoothing)
+            loss = summed / tokens
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.clip)
+        self._optimiser.step()
+        return (total,)
