@@ -6,8 +6,6 @@ Shapes as in odd.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -41,7 +39,7 @@ def best_path(scores_BTR: Tensor, labels_BTR: Tensor, lengths_B: Tensor) -> tupl
 
 
 @triton.jit
-def _top_3_kernel(scores: Any, values: Any, labels: Any, count: Any, block: tl.constexpr) -> None:
+def _top_3_kernel(scores, values, labels, count, block: tl.constexpr):
     """One position: every lane keeps its three best labels, then the best lane gives up its first, three times."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, block)
@@ -73,7 +71,7 @@ def _top_3_kernel(scores: Any, values: Any, labels: Any, count: Any, block: tl.c
 
 
 @triton.jit
-def _arrive(b0: Any, b1: Any, b2: Any, p0: Any, p1: Any, p2: Any, label: Any) -> Any:
+def _arrive(b0, b1, b2, p0, p1, p2, label):
     """The best way to `label` from ranks with labels p and scores b: its score and its rank."""
     a0 = tl.where(p0 == label, float("-inf"), b0)
     a1 = tl.where(p1 == label, float("-inf"), b1)
@@ -86,9 +84,7 @@ def _arrive(b0: Any, b1: Any, b2: Any, p0: Any, p1: Any, p2: Any, label: Any) ->
 
 
 @triton.jit
-def _best_path_kernel(
-    scores: Any, labels: Any, lengths: Any, tokens: Any, score: Any, came_from: Any, size: Any, block: tl.constexpr
-) -> None:
+def _best_path_kernel(scores, labels, lengths, tokens, score, came_from, size, block: tl.constexpr):
     """One sentence. The Viterbi recursion runs in registers; where it came from is kept as 2 bits a rank."""
     row = tl.program_id(0).to(tl.int64)
     length = tl.load(lengths + row).to(tl.int32)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from emnat.config import Model
+from emnat.text.subwords import PAD
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,19 @@ class DecoderLayer(nn.Module):
         entered = self.around_cross.enter(x_NTD)
         x_NTD = self.around_cross.leave(x_NTD, self.cross(entered, keys_values_BHSd, mask_B11S))
         return self.around_feed_forward.leave(x_NTD, self.feed_forward(self.around_feed_forward.enter(x_NTD)))
+
+
+class TokenLoss(nn.Module):
+    """Cross-entropy summed over all tokens but padding."""
+
+    def forward(self, logits_NTV: Tensor, wanted_NT: Tensor, label_smoothing: float) -> Tensor:
+        return F.cross_entropy(
+            logits_NTV.flatten(0, 1).float(),
+            wanted_NT.flatten(),
+            ignore_index=PAD,
+            label_smoothing=label_smoothing,
+            reduction="sum",
+        )
 
 
 class Encoder(nn.Module):

@@ -17,6 +17,7 @@ from emnat.models.layers import (
     Embedding,
     Encoder,
     Memory,
+    TokenLoss,
     initialise,
     length_mask,
     sequence_log_prob,
@@ -38,6 +39,7 @@ class NAT(nn.Module):
         self.length_head = nn.Linear(settings.hidden, max_tokens)  # class i: a target of i + 1 tokens
         self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
+        self.token_loss = TokenLoss()
         initialise(self)
 
     def loss(
@@ -51,15 +53,9 @@ class NAT(nn.Module):
         """Cross-entropy summed over all target tokens, plus the weighted length loss at the same scale."""
         memory = self.encode(source_BS, source_lengths_B)
         logits_BTV = self._logits(memory, target_lengths_B, target_BT.shape[1])
-        token_loss = F.cross_entropy(
-            logits_BTV.flatten(0, 1).float(),
-            target_BT.flatten(),
-            ignore_index=PAD,
-            label_smoothing=label_smoothing,
-            reduction="sum",
-        )
+        tokens_loss: Tensor = self.token_loss(logits_BTV, target_BT, label_smoothing)
         length_loss = F.cross_entropy(self._length_logits(memory), target_lengths_B - 1)
-        return token_loss + self.settings.length_loss * length_loss * target_lengths_B.sum()
+        return tokens_loss + self.settings.length_loss * length_loss * target_lengths_B.sum()
 
     def log_prob(
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor

@@ -18,6 +18,7 @@ from emnat.models.layers import (
     Embedding,
     Encoder,
     Memory,
+    TokenLoss,
     initialise,
     sequence_log_prob,
     without,
@@ -37,6 +38,7 @@ class Teacher(nn.Module):
         self.encoder = Encoder(settings, self.embedding)
         self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
+        self.token_loss = TokenLoss()
         initialise(self)
 
     def loss(
@@ -51,13 +53,8 @@ class Teacher(nn.Module):
         memory = self.encoder(source_BS, source_lengths_B)
         logits_BTV = self._logits(memory, _after_bos(target_BT))
         wanted_BT = _with_eos(target_BT, target_lengths_B)
-        return F.cross_entropy(
-            logits_BTV.flatten(0, 1).float(),
-            wanted_BT.flatten(),
-            ignore_index=PAD,
-            label_smoothing=label_smoothing,
-            reduction="sum",
-        )
+        loss: Tensor = self.token_loss(logits_BTV, wanted_BT, label_smoothing)
+        return loss
 
     def log_prob(
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor

@@ -88,7 +88,8 @@ def _validate_and_save(
     folder: Path,
 ) -> float:
     model.eval()
-    score = validate()
+    with torch.compiler.set_stance("force_eager"):  # what is compiled is compiled for training
+        score = validate()
     progress.scores.append((progress.step, score))
     log.info("  step %d: validation %.4f", progress.step, score)
     checkpoints.save_weights(checkpoints.snapshot_path(folder, progress.step), model)
@@ -108,7 +109,8 @@ def _finish(
     last = [checkpoints.snapshot_path(folder, step) for step, _ in progress.scores[-settings.average :]]
     model.load_state_dict(checkpoints.average(last))
     model.eval()
-    average_score = validate() if len(last) > 1 else -math.inf
+    with torch.compiler.set_stance("force_eager"):
+        average_score = validate() if len(last) > 1 else -math.inf
     if average_score < best_score:
         model.load_state_dict(checkpoints.load_weights(folder / checkpoints.BEST))
     return {

@@ -1,10 +1,14 @@
 """One update of the weights from a few batches. Nothing in it waits for the device.
 
 On a GPU an update is captured as a CUDA graph (graphs.py), since small models are bound by launching kernels, not by
-running them. Replays draw dropout as plain execution would: they read the generator's seed anew each time.
+running them. Replays draw dropout anew: they read the generator's seed each time. For long trainings the layers are
+compiled, too, which fuses what stands between the matrix products.
 """
 
 from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -14,6 +18,9 @@ from emnat.config import Training
 from emnat.data import Batch
 from emnat.graphs import Graphs
 from emnat.models import AnyModel
+from emnat.models.layers import DecoderLayer, EncoderLayer, TokenLoss
+
+_WORTH_COMPILING = 1_000  # steps; compiling takes about as long as two thousand
 
 
 class Updates:
@@ -29,6 +36,8 @@ class Updates:
         self._device, self._precision = device, precision
         self._parameters = list(model.parameters())
         # Graphs for every combination of several batches' shapes would be too many.
+        if device.type == "cuda" and settings.steps >= _WORTH_COMPILING and _can_compile():
+            _compile(model)
         self._graphs = Graphs(self._update, device, enabled=settings.accumulate == 1)
 
     def make(self, batches: list[Batch], rate: float) -> Tensor:
@@ -52,3 +61,15 @@ class Updates:
         torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.clip)
         self._optimiser.step()
         return (total,)
+
+
+def _can_compile() -> bool:
+    return find_spec("triton") is not None and any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
+def _compile(model: AnyModel) -> None:
+    """Layers of a kind share one compilation, which serves all shapes, and later models of the same sizes."""
+    torch.fx.experimental._config.use_duck_shape = False  # S may equal T by chance
+    for part in model.modules():
+        if isinstance(part, EncoderLayer | DecoderLayer | TokenLoss):
+            part.compile(dynamic=True)
