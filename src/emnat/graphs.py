@@ -56,3 +56,24 @@ class Graphs:
         with torch.cuda.graph(graph, pool=self._pool):
             outputs = self._function(*inputs, *constants)
         return _Captured(graph, inputs, outputs)
+
+
+class Beside:
+    """`with beside: …` inside a capture runs next to what follows, until `beside.wait()`; elsewhere, in its turn."""
+
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
+
+    def __enter__(self) -> None:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._before, self._stream = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(self._before)
+            torch.cuda.set_stream(self._stream)
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            torch.cuda.set_stream(self._before)
+
+    def wait(self) -> None:
+        if self._stream is not None:
+            self._before.wait_stream(self._stream)

@@ -21,6 +21,11 @@ _LOOK = 4  # steps between looks at what is finished: looking waits for the devi
 _CROWDED = 0.75  # share of open sentences under which the finished ones leave
 
 
+def cache_size(longest: int) -> int:
+    """Positions that a search for outputs of up to `longest` tokens reads and writes."""
+    return -(-(longest + 1) // _SEEN) * _SEEN
+
+
 class Steps(Protocol):
     """A model under search (see TeacherState)."""
 
@@ -112,7 +117,7 @@ class BeamSearch:
         self._begin((source_BS, source_lengths_B, max_lengths_B))
         results = self._state
         for length in range(self._size + 1):
-            seen = min(-(-(length + 1) // _SEEN) * _SEEN, self._size + 1)
+            seen = cache_size(length)
             self._turn((), seen, exact)
             if length % _LOOK == _LOOK - 1 and length < self._size:
                 open_X = (~self._state.done_B).nonzero()[:, 0]
@@ -122,7 +127,7 @@ class BeamSearch:
                     results = self._leave_only(open_X, results)
         if results is not self._state:
             self._hand_over(results)
-        return Hypotheses(results.tokens_BKT, results.lengths_BK, results.scores_BK, results.log_probs_BK)
+        return _best_first(results)
 
     def _start(self, source_BS: Tensor, source_lengths_B: Tensor, limits_B: Tensor) -> tuple[Tensor, ...]:
         self._model.begin(source_BS, source_lengths_B)
@@ -155,7 +160,7 @@ class BeamSearch:
         self._keep_best_finished(ending_BK.masked_fill(cannot_end_B1, -torch.inf))
 
         log_probs_BKV[..., EOS] = -torch.inf
-        next_BKK, labels_BKK = top_k(log_probs_BKV, min(self._beams, log_probs_BKV.shape[-1]))
+        next_BKK, labels_BKK = top_k(log_probs_BKV, min(self._beams, log_probs_BKV.shape[-1]), in_order=False)
         totals_BX = (state.open_scores_BK[..., None] + next_BKK).flatten(1)
         scores_BK, chosen_BK = _top(totals_BX.masked_fill(at_limit_B1, -torch.inf), self._beams)
         from_beam_BK = chosen_BK // next_BKK.shape[-1]
@@ -172,7 +177,9 @@ class BeamSearch:
         """Merge the hypotheses that end now into the k best of their sentences."""
         state = self._state
         penalty = length_penalty(state.length + 1.0, self._alpha)
-        scores_BK, which_BK = torch.cat([state.scores_BK, ending_BK / penalty], dim=1).topk(self._beams, dim=1)
+        scores_BK, which_BK = torch.cat([state.scores_BK, ending_BK / penalty], dim=1).topk(
+            self._beams, dim=1, sorted=False
+        )
         state.scores_BK.copy_(scores_BK)
         state.log_probs_BK.copy_(torch.cat([state.log_probs_BK, ending_BK], dim=1).gather(1, which_BK))
         lengths_BX = torch.cat([state.lengths_BK, state.length.expand_as(ending_BK)], dim=1)
@@ -209,10 +216,20 @@ class BeamSearch:
             getattr(results, name)[self._sentence_B] = getattr(self._state, name)
 
 
+def _best_first(found: _State) -> Hypotheses:
+    scores_MK, order_MK = found.scores_BK.sort(dim=1, descending=True, stable=True)
+    return Hypotheses(
+        found.tokens_BKT.gather(1, order_MK[..., None].expand_as(found.tokens_BKT)),
+        found.lengths_BK.gather(1, order_MK),
+        scores_MK,
+        found.log_probs_BK.gather(1, order_MK),
+    )
+
+
 def _top(scores_BX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """topk, also where there are fewer than `count` entries (they are filled up with -inf)."""
     missing = count - scores_BX.shape[1]
     if missing > 0:
         scores_BX = torch.nn.functional.pad(scores_BX, (0, missing), value=-torch.inf)
-    values, indices = scores_BX.topk(count, dim=1)
+    values, indices = scores_BX.topk(count, dim=1, sorted=False)
     return values, indices.clamp_max(scores_BX.shape[1] - missing - 1) if missing > 0 else indices

@@ -20,7 +20,7 @@ from emnat.config import Decode, NarDecoder
 from emnat.data import collate_sources, plan_decoding
 from emnat.data.batches import rounded_up
 from emnat.data.store import Ints
-from emnat.decoding.beam import BeamSearch, Hypotheses
+from emnat.decoding.beam import BeamSearch, Hypotheses, cache_size
 from emnat.decoding.one_pass import decode_in_one_pass
 from emnat.errors import UserError
 from emnat.graphs import Graphs
@@ -143,7 +143,7 @@ class Engine:
         if captured and key in self._searches:
             return self._searches[key]
         with torch.inference_mode():
-            state = self._model.state(sentences, source_size, beams, size + 1)
+            state = self._model.state(sentences, source_size, beams, cache_size(size))
             search = BeamSearch(state, sentences, beams, size, self._settings.length_penalty, self._device, captured)
         if captured:
             self._searches[key] = search

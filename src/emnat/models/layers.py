@@ -23,21 +23,26 @@ class Memory:
     """An encoded source."""
 
     states_BSD: Tensor
-    mask_B11S: Tensor  # True where there is a token
+    lengths_B: Tensor
+    bias_B11S: Tensor  # for attention: 0 where there is a token, -inf elsewhere
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the target positions so far, in buffers made once for the longest output."""
+    """Keys and values of the target positions so far, in a buffer made once for the longest output."""
 
-    keys_NHTd: Tensor
-    values_NHTd: Tensor
+    keys_values_2NHTd: Tensor
     position_1: Tensor  # where the next ones go; on the device, so that nobody waits for it
+    bias_111T: Tensor  # for attention: 0 up to that position
 
 
-def length_mask(lengths_B: Tensor, size: int) -> Tensor:
-    """(B, 1, 1, size), True inside each length."""
-    return (torch.arange(size, device=lengths_B.device) < lengths_B[:, None])[:, None, None, :]
+def attention_bias(lengths_B: Tensor, size: int, weights: Tensor) -> Tensor:
+    """(B, 1, 1, size): 0 inside each length, -inf outside, in the number format that attention will use."""
+    device = lengths_B.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights.dtype
+    # Rows that start at multiples of 8 are what the GPU's attention reads without making a copy first.
+    outside_BX = torch.arange(-(-size // 8) * 8, device=lengths_B.device) >= lengths_B[:, None]
+    return torch.where(outside_BX, -torch.inf, 0.0).to(dtype)[:, None, None, :size]
 
 
 class Embedding(nn.Module):
@@ -84,21 +89,18 @@ class SelfAttention(nn.Module):
         self.inputs = nn.Linear(hidden, 3 * hidden)
         self.output = nn.Linear(hidden, hidden)
 
-    def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None) -> Tensor:
-        """Without a mask, causal: padding at the end is then out of sight of every real position."""
+    def forward(self, x_NTD: Tensor, bias_N11T: Tensor | None) -> Tensor:
+        """Without a bias, causal: padding at the end is then out of sight of every real position."""
         query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_NTD).chunk(3, dim=-1))
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_N11T, is_causal=mask_N11T is None)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias_N11T, is_causal=bias_N11T is None)
         return merge_heads(self.output, attended)
 
     def step(self, x_N1D: Tensor, cache: Cache, seen: int) -> Tensor:
         """One more position; the first `seen` of the buffers hold it and all before it."""
-        query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_N1D).chunk(3, dim=-1))
-        cache.keys_NHTd.index_copy_(2, cache.position_1, key)
-        cache.values_NHTd.index_copy_(2, cache.position_1, value)
-        mask_11T = (torch.arange(seen, device=x_N1D.device) <= cache.position_1)[None, None]
-        attended = F.scaled_dot_product_attention(
-            query, cache.keys_NHTd[:, :, :seen], cache.values_NHTd[:, :, :seen], attn_mask=mask_11T
-        )
+        parts_3NH1d = self.inputs(x_N1D).view(len(x_N1D), 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        cache.keys_values_2NHTd.index_copy_(3, cache.position_1, parts_3NH1d[1:])
+        key, value = cache.keys_values_2NHTd[..., :seen, :]
+        attended = F.scaled_dot_product_attention(parts_3NH1d[0], key, value, attn_mask=cache.bias_111T[..., :seen])
         return merge_heads(self.output, attended)
 
 
@@ -114,11 +116,11 @@ class CrossAttention(nn.Module):
         key, value = (split_heads(part, self.heads) for part in self.key_value(memory_BSD).chunk(2, dim=-1))
         return key, value
 
-    def forward(self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], mask_B11S: Tensor) -> Tensor:
+    def forward(self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], bias_B11S: Tensor) -> Tensor:
         key, value = keys_values_BHSd
         folded = x_NTD.reshape(key.shape[0], -1, x_NTD.shape[-1])
         attended = F.scaled_dot_product_attention(
-            split_heads(self.query(folded), self.heads), key, value, attn_mask=mask_B11S
+            split_heads(self.query(folded), self.heads), key, value, attn_mask=bias_B11S
         )
         return merge_heads(self.output, attended).view_as(x_NTD)
 
@@ -159,8 +161,8 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(settings.hidden, settings.filter)
         self.around_attention, self.around_feed_forward = Residual(settings), Residual(settings)
 
-    def forward(self, x_BSD: Tensor, mask_B11S: Tensor) -> Tensor:
-        x_BSD = self.around_attention.leave(x_BSD, self.attention(self.around_attention.enter(x_BSD), mask_B11S))
+    def forward(self, x_BSD: Tensor, bias_B11S: Tensor) -> Tensor:
+        x_BSD = self.around_attention.leave(x_BSD, self.attention(self.around_attention.enter(x_BSD), bias_B11S))
         return self.around_feed_forward.leave(x_BSD, self.feed_forward(self.around_feed_forward.enter(x_BSD)))
 
 
@@ -173,9 +175,9 @@ class DecoderLayer(nn.Module):
         self.around_attention, self.around_cross = Residual(settings), Residual(settings)
         self.around_feed_forward = Residual(settings)
 
-    def forward(self, x_NTD: Tensor, mask_N11T: Tensor | None, memory: Memory) -> Tensor:
-        x_NTD = self.around_attention.leave(x_NTD, self.attention(self.around_attention.enter(x_NTD), mask_N11T))
-        return self._after_self_attention(x_NTD, self.cross.keys_and_values(memory.states_BSD), memory.mask_B11S)
+    def forward(self, x_NTD: Tensor, bias_N11T: Tensor | None, memory_BSD: Tensor, bias_B11S: Tensor) -> Tensor:
+        x_NTD = self.around_attention.leave(x_NTD, self.attention(self.around_attention.enter(x_NTD), bias_N11T))
+        return self._after_self_attention(x_NTD, self.cross.keys_and_values(memory_BSD), bias_B11S)
 
     def step(
         self,
@@ -183,17 +185,17 @@ class DecoderLayer(nn.Module):
         cache: Cache,
         seen: int,
         keys_values_BHSd: tuple[Tensor, Tensor],
-        mask_B11S: Tensor,
+        bias_B11S: Tensor,
     ) -> Tensor:
         entered = self.around_attention.enter(x_N1D)
         x_N1D = self.around_attention.leave(x_N1D, self.attention.step(entered, cache, seen))
-        return self._after_self_attention(x_N1D, keys_values_BHSd, mask_B11S)
+        return self._after_self_attention(x_N1D, keys_values_BHSd, bias_B11S)
 
     def _after_self_attention(
-        self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], mask_B11S: Tensor
+        self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], bias_B11S: Tensor
     ) -> Tensor:
         entered = self.around_cross.enter(x_NTD)
-        x_NTD = self.around_cross.leave(x_NTD, self.cross(entered, keys_values_BHSd, mask_B11S))
+        x_NTD = self.around_cross.leave(x_NTD, self.cross(entered, keys_values_BHSd, bias_B11S))
         return self.around_feed_forward.leave(x_NTD, self.feed_forward(self.around_feed_forward.enter(x_NTD)))
 
 
@@ -218,11 +220,11 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
 
     def forward(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
-        mask_B11S = length_mask(source_lengths_B, source_BS.shape[1])
         x_BSD = self._embedding[0].source(source_BS)
+        bias_B11S = attention_bias(source_lengths_B, source_BS.shape[1], x_BSD)
         for layer in self.layers:
-            x_BSD = layer(x_BSD, mask_B11S)
-        return Memory(self.norm(x_BSD), mask_B11S)
+            x_BSD = layer(x_BSD, bias_B11S)
+        return Memory(self.norm(x_BSD), source_lengths_B, bias_B11S)
 
 
 def split_heads(x_NTD: Tensor, heads: int) -> Tensor:

@@ -18,8 +18,8 @@ from emnat.models.layers import (
     Encoder,
     Memory,
     TokenLoss,
+    attention_bias,
     initialise,
-    length_mask,
     sequence_log_prob,
     without,
 )
@@ -84,14 +84,15 @@ class NAT(nn.Module):
 
     def _logits(self, memory: Memory, lengths_N: Tensor, size: int) -> Tensor:
         padding_NT = torch.full((lengths_N.shape[0], size), PAD, device=lengths_N.device)
-        mask_N11T = length_mask(lengths_N, size)
         x_NTD = self.embedding.target(padding_NT)
+        bias_N11T = attention_bias(lengths_N, size, x_NTD)
         for layer in self.decoder:
-            x_NTD = layer(x_NTD, mask_N11T, memory)
+            x_NTD = layer(x_NTD, bias_N11T, memory.states_BSD, memory.bias_B11S)
         return self.embedding.logits(self.norm(x_NTD))
 
     def _length_logits(self, memory: Memory) -> Tensor:
-        inside_BS1 = memory.mask_B11S[:, 0, 0, :, None]
-        mean_BD = (memory.states_BSD.float() * inside_BS1).sum(1) / inside_BS1.sum(1)
+        states_BSD, lengths_B1 = memory.states_BSD.float(), memory.lengths_B[:, None]
+        inside_BS = torch.arange(states_BSD.shape[1], device=lengths_B1.device) < lengths_B1
+        mean_BD = (states_BSD * inside_BS[..., None]).sum(1) / lengths_B1
         with torch.autocast(mean_BD.device.type, enabled=False):
             return F.linear(mean_BD, self.length_head.weight.float(), self.length_head.bias.float())

@@ -19,6 +19,7 @@ from emnat.models.layers import (
     Encoder,
     Memory,
     TokenLoss,
+    attention_bias,
     initialise,
     sequence_log_prob,
     without,
@@ -60,7 +61,13 @@ class Teacher(nn.Module):
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor
     ) -> Tensor:
         """log p(y|x) of every row, its end included; N is a multiple of B (several targets of each source)."""
-        memory = self.encoder(source_BS, source_lengths_B)
+        return self.log_prob_given(self.encode(source_BS, source_lengths_B), target_NT, target_lengths_N)
+
+    def encode(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
+        memory: Memory = self.encoder(source_BS, source_lengths_B)
+        return memory
+
+    def log_prob_given(self, memory: Memory, target_NT: Tensor, target_lengths_N: Tensor) -> Tensor:
         logits_NTV = self._logits(memory, _after_bos(target_NT))
         wanted_NT = _with_eos(target_NT, target_lengths_N)
         return sequence_log_prob(logits_NTV, _FORBIDDEN, wanted_NT, target_lengths_N + 1)
@@ -72,7 +79,7 @@ class Teacher(nn.Module):
     def _logits(self, memory: Memory, inputs_NT: Tensor) -> Tensor:
         x_NTD = self.embedding.target(inputs_NT)
         for layer in self.decoder:
-            x_NTD = layer(x_NTD, None, memory)
+            x_NTD = layer(x_NTD, None, memory.states_BSD, memory.bias_B11S)
         return self.embedding.logits(self.norm(x_NTD))
 
 
@@ -93,12 +100,12 @@ class TeacherState:
             return weights.new_zeros(len(self._layers), 2, rows, heads, size, hidden // heads)
 
         self._memory_L2BHSd, self._cache_L2NHTd = buffer(sentences, source_size), buffer(sentences * beams, steps)
-        self._mask_B11S = weights.new_zeros((sentences, 1, 1, source_size), dtype=torch.bool)
+        self._bias_B11S = attention_bias(weights.new_zeros(sentences, dtype=torch.long), source_size, weights)
         self._position_1 = weights.new_zeros(1, dtype=torch.long)
 
     def begin(self, source_BS: Tensor, source_lengths_B: Tensor) -> None:
         memory = self._teacher.encoder(source_BS, source_lengths_B)
-        self._mask_B11S.copy_(memory.mask_B11S)
+        self._bias_B11S.copy_(memory.bias_B11S)
         for layer, buffers_2BHSd in zip(self._layers, self._memory_L2BHSd.unbind(), strict=True):
             for buffer, value in zip(buffers_2BHSd, layer.cross.keys_and_values(memory.states_BSD), strict=True):
                 buffer.copy_(value)
@@ -111,11 +118,10 @@ class TeacherState:
         """
         teacher = self._teacher
         x_N1D = teacher.embedding.target_at(tokens_N[:, None], self._position_1)
-        for layer, (keys, values), (memory_keys, memory_values) in zip(
-            self._layers, self._cache_L2NHTd, self._memory_L2BHSd, strict=True
-        ):
-            cache = Cache(keys, values, self._position_1)
-            x_N1D = layer.step(x_N1D, cache, seen, (memory_keys, memory_values), self._mask_B11S)
+        bias_111T = attention_bias(self._position_1 + 1, self._cache_L2NHTd.shape[-2], x_N1D)
+        for layer, buffer, (keys, values) in zip(self._layers, self._cache_L2NHTd, self._memory_L2BHSd, strict=True):
+            cache = Cache(buffer, self._position_1, bias_111T)
+            x_N1D = layer.step(x_N1D, cache, seen, (keys, values), self._bias_B11S)
         self._position_1 += 1
         return without(teacher.embedding.logits(teacher.norm(x_N1D[:, 0])), _FORBIDDEN).log_softmax(-1)
 
@@ -129,7 +135,7 @@ class TeacherState:
         rows_BK = sentences_B[:, None] * self._beams + torch.arange(self._beams, device=sentences_B.device)
         self._cache_L2NHTd = self._cache_L2NHTd.index_select(2, rows_BK.flatten())
         self._memory_L2BHSd = self._memory_L2BHSd.index_select(2, sentences_B)
-        self._mask_B11S = self._mask_B11S.index_select(0, sentences_B)
+        self._bias_B11S = self._bias_B11S[sentences_B]
 
 
 def _after_bos(target_NT: Tensor) -> Tensor:

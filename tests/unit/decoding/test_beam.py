@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from emnat.decoding import BeamSearch, Hypotheses
-from emnat.decoding.beam import length_penalty
+from emnat.decoding.beam import cache_size, length_penalty
 from emnat.models import Teacher
 from emnat.models.teacher import TeacherState
 from emnat.text.subwords import BOS, CONCAT, EOS
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def search(teacher: Teacher, beams: int, limits: list[int], alpha: float, exact: bool = False) -> Hypotheses:
-    state = teacher.state(2, 3, beams, max(limits) + 1)
+    state = teacher.state(2, 3, beams, cache_size(max(limits)))
     beam_search = BeamSearch(state, 2, beams, max(limits), alpha, CPU, captured=False)
     return beam_search.run(*SOURCE, torch.tensor(limits), exact)
 
