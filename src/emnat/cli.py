@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from emnat._version import __version__
-from emnat.config import Config, NarDecoder, load_config
+from emnat.bench import Task, run_inference_bench, run_training_bench
+from emnat.config import Config, NarDecoder, Size, load_config
 from emnat.contrast import run_contrast
 from emnat.data import grammar
 from emnat.data import synthetic as synthetic_corpus
@@ -35,6 +37,7 @@ from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
 from emnat.workspace import Run, explained_disk_errors, find_run, locked, open_run, read_facts
+from emnat.world import choose_device
 
 _SMALLER = (
     "lower decode.tokens (of a finished model: in its config.json), or start another run with fewer training.tokens."
@@ -199,6 +202,27 @@ def synthetic(
     console.print(table)
 
 
+@app.command()
+def bench(
+    size: Annotated[Size, typer.Option(help="Of all models.")] = "base",
+    vocabulary: Annotated[int, typer.Option(min=100)] = 32_000,
+    tokens: Annotated[int, typer.Option(min=1, help="Of each source and of each output.")] = 25,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Sentences at once; may be repeated.")] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Turns of every contender; the median counts.")] = 20,
+    training: Annotated[bool, typer.Option("--training", help="Time training instead of translating.")] = False,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Time our decoders against each other and against other software, with random weights, in one run."""
+    chosen = choose_device(device)
+    task = Task(size, vocabulary, tokens, 1, chosen, "auto")
+    if training:
+        rows = [row for count in batch or [512] for row in run_training_bench(replace(task, batch=count), runs)]
+    else:
+        rows = run_inference_bench(task, batch or [1, 32], runs)
+    print(json.dumps(rows, indent=1)) if as_json else _print_bench(rows)
+
+
 def main() -> None:
     """Entry point: what a user can put right ends in one sentence and exit code 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -274,6 +298,16 @@ def _print_samples(run: Run, count: int = 3) -> None:
     table = Table(title="Sample translations (one pass, ODD)", show_header=False, show_lines=True)
     for i in range(min(count, len(sources))):
         table.add_row(f"{sources[i]}\n[green]{outputs[i]}[/green]\n[dim]reference: {references[i]}[/dim]")
+    console.print(table)
+
+
+def _print_bench(rows: list[dict[str, Any]]) -> None:
+    over = "speedup_over_eager" if "speedup_over_eager" in rows[0] else "speedup_over_ar_beam5"
+    table = Table("", "engine", "device", "precision", "batch", "ms", "sentences/s", over.replace("_", " "))
+    for row in rows:
+        ratio = "" if row[over] is None else f"{row[over]:.2f}"
+        numbers = str(row["batch"]), f"{row['ms_median']:.2f}", f"{row['sentences_per_s']:.1f}", ratio
+        table.add_row(row["name"], row["engine"], row["device"], row["precision"], *numbers)
     console.print(table)
 
 

@@ -53,7 +53,8 @@ class Graphs:
     def _capture(self, tensors: Outputs, constants: tuple[Hashable, ...]) -> _Captured:
         inputs = tuple(tensor.to(self._device, copy=True) for tensor in tensors)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Other threads may go on preparing batches meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = self._function(*inputs, *constants)
         return _Captured(graph, inputs, outputs)
 

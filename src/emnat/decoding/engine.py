@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -180,16 +181,20 @@ class Engine:
         scores = self._model.vocabulary * 4 * _COPIES
         states = model.hidden * model.decoder_layers * 2 * 2 * _COPIES  # keys and values in bf16
         row = scores + positions * states if teacher else positions * (scores + states)
-        free = torch.cuda.mem_get_info(self._device)[0] + _reusable(self._device)
-        return max(1, min(int(free * _MEMORY_SHARE / row), _MOST_ROWS) // rows_each)
+        return max(1, min(int(self._memory / row), _MOST_ROWS) // rows_each)
 
     def scored_at_once(self, length: int, rows_each: int) -> int:
         """Sentences of a batch whose given targets, `rows_each` of each, are scored in one go."""
         if self._settings.tokens is not None or self._device.type != "cuda":
             return max(1, (self._settings.tokens or _CPU_TOKENS) // (rows_each * length))
         position = self._model.vocabulary * 4 * _COPIES + self._model.settings.filter * 2 * _COPIES
-        free = torch.cuda.mem_get_info(self._device)[0] + _reusable(self._device)
-        return max(1, int(free * _MEMORY_SHARE / position) // (rows_each * (length + 1)))
+        return max(1, int(self._memory / position) // (rows_each * (length + 1)))
+
+    @cached_property
+    def _memory(self) -> float:
+        """Bytes that a batch may take; asked for once, since asking takes longer than a short translation."""
+        unused = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        return _MEMORY_SHARE * (torch.cuda.mem_get_info(self._device)[0] + unused)
 
 
 def halved_until_it_fits(indices: Ints, function: Callable[[Ints], Result]) -> Iterator[tuple[Ints, Result]]:
@@ -215,8 +220,3 @@ def _as_decoded(model: SomeModel, device: torch.device, precision: str) -> SomeM
     if not world.uses_bf16(device, precision):
         return model
     return copy.deepcopy(model).to(torch.bfloat16).eval()
-
-
-def _reusable(device: torch.device) -> int:
-    """Bytes that the allocator holds without using them."""
-    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -68,11 +68,12 @@ def train(
             meter.add(updates.make(batches, rate), batches)
             validating = progress.step % settings.validate_every == 0 or progress.step == settings.steps
             if progress.step % _LOG_EVERY == 0 or validating:
-                meter.report(progress.step, rate)
+                meter.report(progress, rate)
             if validating:
                 score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
                 writer.add_scalar("validation", score, progress.step)
-    return _finish(model, validate, progress, settings, folder)
+                meter.restart()
+    return _finish(model, validate, progress, settings, folder) | {"target tokens per second": meter.sustained_speed()}
 
 
 def _out_of_patience(progress: Progress, settings: Training) -> bool:
@@ -129,20 +130,32 @@ class _Meter:
 
     def __init__(self, writer: SummaryWriter, work: Work) -> None:
         self._writer, self._work = writer, work
+        self._sustained = [0.0, 0.0]  # tokens and seconds since the second epoch: by then all is compiled and captured
+        self.restart()
+
+    def restart(self) -> None:
         self._losses: list[torch.Tensor] = []
         self._tokens, self._since = 0, time.monotonic()
+
+    def sustained_speed(self) -> float | None:
+        tokens, seconds = self._sustained
+        return tokens / seconds if seconds else None
 
     def add(self, loss: torch.Tensor, batches: list[Batch]) -> None:
         self._losses.append(loss)
         self._tokens += sum(int(batch.target_lengths_B.sum()) for batch in batches)
 
-    def report(self, step: int, rate: float) -> None:
+    def report(self, progress: Progress, rate: float) -> None:
+        step = progress.step
         loss = float(torch.stack(self._losses).mean())
-        speed = self._tokens / (time.monotonic() - self._since)
+        seconds = time.monotonic() - self._since
+        speed = self._tokens / seconds
+        if progress.epoch:
+            self._sustained = [self._sustained[0] + self._tokens, self._sustained[1] + seconds]
         if not np.isfinite(loss):
             raise UserError(f"the loss is not a number at step {step}: start another run with a lower learning_rate.")
         self._writer.add_scalar("loss", loss, step)
         self._writer.add_scalar("learning rate", rate, step)
         self._writer.add_scalar("target tokens per second", speed, step)
         self._work.advance(len(self._losses), f"loss {loss:.3f}, {speed:,.0f} target tokens/s")
-        self._losses, self._tokens, self._since = [], 0, time.monotonic()
+        self.restart()
