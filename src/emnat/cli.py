@@ -30,6 +30,7 @@ from emnat.decoding.translator import load_translator
 from emnat.em import run_em
 from emnat.errors import UserError
 from emnat.evaluation import log_probs_of_lines, measure_latency, measure_student, measure_teacher
+from emnat.export import Format, Precision, export_model
 from emnat.models import Teacher
 from emnat.progress import log
 from emnat.report import collect, print_tables, write_page, write_results_file
@@ -200,6 +201,18 @@ def synthetic(
     for name in ("AR", "NAR"):
         table.add_row(name, f"{100 * found[name]:.1f} %")
     console.print(table)
+
+
+@app.command()
+def export(
+    model: ModelDirectory,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to make.")],
+    form: Annotated[Format, typer.Option("--format", help="onnx for a student, ctranslate2 for a teacher.")] = "onnx",
+    precision: Annotated[Precision, typer.Option(help="Of an onnx student's weights.")] = "int8",
+) -> None:
+    """Write a model for another run-time. A student for ONNX Runtime is loaded like any model, and fast on a CPU."""
+    export_model(model, out, form, precision)
+    console.print(f"wrote {out}")
 
 
 @app.command()

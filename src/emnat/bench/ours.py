@@ -17,6 +17,7 @@ from emnat.models import NAT, Teacher
 
 AR_BEAM_5 = "AR beam 5"
 CANDIDATES = 9
+DECODERS: dict[str, NarDecoder] = {"NAT argmax": "argmax", "NAT + dedup": "dedup", "NAT + ODD": "odd"}
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,7 @@ def contenders(task: Task) -> list[Contender]:
         _autoregressive("AR 12+1 greedy", task, shallow, 1),
         _autoregressive("AR 12+1 beam 5", task, shallow, 5),
     ]
-    decoders: tuple[tuple[str, NarDecoder], ...] = (
-        ("NAT argmax", "argmax"),
-        ("NAT + dedup", "dedup"),
-        ("NAT + ODD", "odd"),
-    )
-    rows += [_one_pass(name, task, student, None, decoder, 1) for name, decoder in decoders]
+    rows += [_one_pass(name, task, student, None, decoder, 1) for name, decoder in DECODERS.items()]
     name = f"NAT + ODD, {CANDIDATES} lengths rescored"
     return [*rows, _one_pass(name, task, student, teacher, "odd", CANDIDATES)]
 

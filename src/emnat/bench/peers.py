@@ -60,7 +60,7 @@ def _hugging_face(name: str, task: Task, beams: int) -> Contender:
 
     def translate() -> object:
         with torch.inference_mode():
-            return model.generate(
+            return model.generate(  # type: ignore[misc]
                 input_ids=source_BS,
                 attention_mask=torch.ones_like(source_BS),
                 num_beams=beams,

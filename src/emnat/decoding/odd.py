@@ -6,6 +6,10 @@ Only the three best labels of a position can be part of it (the paper's Proposit
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,6 +20,8 @@ try:
     from emnat.decoding import odd_kernels
 except ImportError:  # no Triton here
     odd_kernels = None  # type: ignore[assignment]
+
+Array = npt.NDArray[Any]
 
 
 def odd_decode(log_probs_BTV: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,37 +39,40 @@ def odd_decode(log_probs_BTV: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor
 
 
 def best_path(scores_BTR: Tensor, labels_BTR: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-    """ODD from the best labels of every position, in falling order, and their scores."""
-    inside_BT = torch.arange(labels_BTR.shape[1], device=lengths_B.device) < lengths_B[:, None]
-    repeats_B = ((labels_BTR[:, 1:, 0] == labels_BTR[:, :-1, 0]) & inside_BT[:, 1:]).any(1)
-    tokens_BT = labels_BTR[..., 0].masked_fill(~inside_BT, 0)
-    score_B = torch.where(inside_BT, scores_BTR[..., 0], 0.0).sum(1)
-    rows = repeats_B.nonzero()[:, 0]
-    if len(rows):  # without a repeat, the best labels are the best path
-        tokens_BT[rows], score_B[rows] = _viterbi(scores_BTR[rows], labels_BTR[rows], inside_BT[rows])
-    return tokens_BT, score_B
+    """ODD from the best labels of every position, in falling order, and their scores.
+
+    In numpy, whose calls on small arrays take a fraction of the time of PyTorch's.
+    """
+    scores, labels, lengths = (part.cpu().numpy() for part in (scores_BTR, labels_BTR, lengths_B))
+    inside = np.arange(labels.shape[1]) < lengths[:, None]
+    repeats = ((labels[:, 1:, 0] == labels[:, :-1, 0]) & inside[:, 1:]).any(1)
+    tokens = np.where(inside, labels[..., 0], 0)
+    best = np.where(inside, scores[..., 0], 0.0).sum(1, dtype=scores.dtype)
+    if repeats.any():  # without a repeat, the best labels are the best path
+        tokens[repeats], best[repeats] = _viterbi(scores[repeats], labels[repeats], inside[repeats])
+    return torch.from_numpy(tokens).to(labels_BTR.device), torch.from_numpy(best).to(scores_BTR.device)
 
 
-def _viterbi(scores_BTR: Tensor, labels_BTR: Tensor, inside_BT: Tensor) -> tuple[Tensor, Tensor]:
-    equal_BTRR = labels_BTR[:, :-1, :, None] == labels_BTR[:, 1:, None, :]
+def _viterbi(scores_BTR: Array, labels_BTR: Array, inside_BT: Array) -> tuple[Array, Array]:
+    """Letters are axes, in order: in R'R, R' is the rank at a position and R the rank at the one before."""
+    batch, length, ranks = scores_BTR.shape
+    forbidden = labels_BTR[:, 1:, :, None] == labels_BTR[:, :-1, None, :]
     # Past the end of a sentence a path stays on its rank at no cost, so that walking back finds it again.
-    stay_RR = ~torch.eye(scores_BTR.shape[-1], dtype=torch.bool, device=scores_BTR.device)
-    forbidden_BTRR = torch.where(inside_BT[:, 1:, None, None], equal_BTRR, stay_RR)
-    cost_TBRR = torch.zeros(forbidden_BTRR.shape, device=scores_BTR.device).masked_fill_(forbidden_BTRR, -torch.inf)
-    cost_TBRR = cost_TBRR.transpose(0, 1).contiguous()
-    gain_TBR = torch.where(inside_BT[..., None], scores_BTR, 0.0).transpose(0, 1)
+    forbidden = np.where(inside_BT[:, 1:, None, None], forbidden, ~np.eye(ranks, dtype=bool))
+    cost = np.where(forbidden, -np.inf, 0.0).astype(scores_BTR.dtype).transpose(1, 0, 2, 3)  # T-1, B, R', R
+    gain = np.where(inside_BT[..., None], scores_BTR, 0.0).astype(scores_BTR.dtype).transpose(1, 0, 2)  # T, B, R
 
-    best_BR = gain_TBR[0]
-    came_from = []  # for position t ≥ 1: which rank at t-1 the best path to each rank at t came from
-    for cost_BRR, gain_BR in zip(cost_TBRR, gain_TBR[1:], strict=True):
-        reached_BR, from_BR = (best_BR[:, :, None] + cost_BRR).max(dim=1)
-        best_BR = reached_BR + gain_BR
-        came_from.append(from_BR)
+    best_BR = gain[0]
+    came_from = np.empty((length - 1, batch, ranks), np.intp)
+    for t in range(length - 1):
+        arriving = best_BR[:, None, :] + cost[t]
+        arriving.argmax(-1, out=came_from[t])
+        best_BR = arriving.max(-1) + gain[t + 1]
 
-    score_B, rank_B = best_BR.max(dim=1)
-    chosen = [rank_B[:, None]]
-    for from_BR in reversed(came_from):
-        chosen.append(from_BR.gather(1, chosen[-1]))
-    rank_BT = torch.cat(chosen[::-1], dim=1)
-    tokens_BT = labels_BTR.gather(2, rank_BT[..., None])[..., 0]
-    return tokens_BT.masked_fill(~inside_BT, 0), score_B
+    rows = np.arange(batch)
+    rank_TB = np.empty((length, batch), np.intp)
+    rank_TB[-1] = best_BR.argmax(-1)
+    for t in range(length - 2, -1, -1):
+        rank_TB[t] = came_from[t, rows, rank_TB[t + 1]]
+    tokens_BT = np.take_along_axis(labels_BTR, rank_TB.T[..., None], axis=2)[..., 0]
+    return np.where(inside_BT, tokens_BT, 0), best_BR.max(-1)

@@ -15,8 +15,9 @@ from emnat import world
 from emnat.config import Decode, NarDecoder
 from emnat.data.store import Ints
 from emnat.decoding.engine import Engine
+from emnat.decoding.exported import ENCODER_FILE, ExportedEngine, ExportedStudent
 from emnat.errors import UserError
-from emnat.models import AnyModel, Teacher, load_model
+from emnat.models import AnyModel, Teacher, describe_model, load_model
 from emnat.progress import log
 from emnat.text import TextPipeline, load_pipeline
 
@@ -27,7 +28,7 @@ REFEREE = "referee"  # the name of the rescoring model's files in a student's di
 class Translator:
     """A model with its text pipeline. A student may have a referee, which chooses among length candidates."""
 
-    model: AnyModel
+    model: AnyModel | ExportedStudent
     pipeline: TextPipeline
     device: torch.device
     referee: Teacher | None = None
@@ -78,12 +79,16 @@ class Translator:
         exact = None if exact_lengths is None else np.array(exact_lengths, np.int64)
         if isinstance(self.model, Teacher):
             return self.engine.search_best(sources, beam or self.settings.beam, exact)
-        rescored = self._is_rescored(length_candidates, rescore)
-        return self.engine.one_pass(sources, decoder or self.settings.decoder, length_candidates, rescored, exact)
+        way = decoder or self.settings.decoder, length_candidates, self._is_rescored(length_candidates, rescore), exact
+        if isinstance(self.model, ExportedStudent):
+            return ExportedEngine(self.model, self.referee, self.settings).one_pass(sources, *way)
+        return self.engine.one_pass(sources, *way)
 
     @cached_property
     def engine(self) -> Engine:
         """The model as it is when first asked for: what is trained further afterwards needs another translator."""
+        if isinstance(self.model, ExportedStudent):
+            raise UserError("an exported student translates and does nothing else: use the run that it comes from.")
         return Engine(self.model, self.referee, self.device, self.precision, self.settings)
 
     def _is_rescored(self, candidates: int, rescore: bool | None) -> bool:
@@ -100,18 +105,29 @@ class Translator:
 
 
 def load_translator(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:
-    """From a model directory, or from a run (its final student)."""
-    folder = Path(directory)
-    if (folder / "model" / "config.json").exists():
-        folder = folder / "model"
-    elif (folder / "config.toml").exists():
-        raise UserError(f"{folder}: this run has no finished model yet: run 'emnat train' again to continue it.")
-    chosen = world.choose_device(device)
-    stored = load_model(folder, chosen)
-    pipeline = load_pipeline(folder, stored.text)
-    pieces, wanted = len(pipeline.vocabulary), stored.model.vocabulary
+    """From a model directory, also an exported one, or from a run (its final student)."""
+    folder = model_folder(Path(directory))
+    exported = (folder / ENCODER_FILE).exists()
+    chosen = world.choose_device("cpu" if exported else device)
+    described = describe_model(folder)
+    pipeline = load_pipeline(folder, described.text)
+    pieces, wanted = len(pipeline.vocabulary), described.vocabulary
     if pieces != wanted:
         raise UserError(f"{folder}: the tokenizer has {pieces} pieces, but the model expects {wanted}.")
+    model: AnyModel | ExportedStudent
+    if exported:
+        model = ExportedStudent(folder, described.vocabulary, described.max_tokens)
+    else:
+        model = load_model(folder, chosen).model
     referee = load_model(folder, chosen, REFEREE).model if (folder / f"{REFEREE}.json").exists() else None
     assert referee is None or isinstance(referee, Teacher)
-    return Translator(stored.model, pipeline, chosen, referee, settings or stored.decode)
+    return Translator(model, pipeline, chosen, referee, settings or described.decode)
+
+
+def model_folder(directory: Path) -> Path:
+    """Of a run, the directory of its final student; of a model, its own."""
+    if (directory / "model" / "config.json").exists():
+        return directory / "model"
+    if (directory / "config.toml").exists():
+        raise UserError(f"{directory}: this run has no finished model yet: run 'emnat train' again to continue it.")
+    return directory

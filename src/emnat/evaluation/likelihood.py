@@ -16,6 +16,7 @@ from emnat.data import Planned, collate, plan_decoding
 from emnat.data.store import Ints
 from emnat.decoding import Translator
 from emnat.decoding.engine import halved_until_it_fits
+from emnat.decoding.exported import ExportedStudent
 from emnat.progress import Work, log
 
 Floats = npt.NDArray[np.floating]
@@ -39,6 +40,7 @@ def log_probs_of_pairs(
 def _score(scorer: Translator, sources: Sequence[Ints], targets: Sequence[Ints], indices: Ints) -> Floats:
     longest = [max(len(side[i]) for i in indices) for side in (sources, targets)]
     batch = collate(sources, targets, Planned(indices, *longest)).to(scorer.device)
+    assert not isinstance(scorer.model, ExportedStudent)  # it has no engine either
     with world.autocast(scorer.device, scorer.precision):
         log_probs: Floats = scorer.model.log_prob(*batch.tensors()).double().cpu().numpy()
     return log_probs
@@ -62,6 +64,7 @@ def log_probs_of_candidates(
         source_BS, source_lengths_B = (part[rows] for part in sources)
         tokens_NT, lengths_N = tokens_BKT[rows].flatten(0, 1), lengths_BK[rows].flatten()
         for column, scorer in zip(scores, scorers, strict=True):
+            assert not isinstance(scorer.model, ExportedStudent)
             with world.autocast(scorer.device, scorer.precision):
                 log_prob_N = scorer.model.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_N)
             column[indices] = log_prob_N.view(-1, count).cpu().numpy()

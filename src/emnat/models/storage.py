@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -27,8 +26,32 @@ def build_model(kind: str, settings: Model, vocabulary: int, max_tokens: int) ->
 
 
 @dataclass(frozen=True)
+class Description:
+    """What a model is, how its text is to be treated, and its output decoded."""
+
+    kind: str
+    settings: Model
+    vocabulary: int
+    max_tokens: int
+    text: Text
+    decode: Decode
+
+    def as_json(self) -> str:
+        values = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "vocabulary": self.vocabulary,
+            "max_tokens": self.max_tokens,
+            "model": self.settings.model_dump(exclude={"training"}),
+            "text": self.text.model_dump(),
+            "decode": self.decode.model_dump(),
+        }
+        return json.dumps(values, indent=1) + "\n"
+
+
+@dataclass(frozen=True)
 class Stored:
-    """A model as it comes from disk, and how its text is to be treated and its output decoded."""
+    """A model as it comes from disk."""
 
     model: AnyModel
     text: Text
@@ -41,27 +64,14 @@ def save_model(model: AnyModel, folder: Path, text: Text, decode: Decode, name: 
         {key: value.contiguous().cpu() for key, value in model.state_dict().items()},
         folder / f"{name}.safetensors",
     )
-    description = {
-        "format": FORMAT,
-        "kind": model.kind,
-        "vocabulary": model.vocabulary,
-        "max_tokens": model.max_tokens,
-        "model": model.settings.model_dump(exclude={"training"}),
-        "text": text.model_dump(),
-        "decode": decode.model_dump(),
-    }
-    _description_path(folder, name).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    description = Description(model.kind, model.settings, model.vocabulary, model.max_tokens, text, decode)
+    _description_path(folder, name).write_text(description.as_json(), encoding="utf-8")
 
 
 def load_model(folder: Path, device: torch.device, name: str = "model") -> Stored:
     """The model, ready to be used."""
-    description = _read_description(_description_path(folder, name))
-    try:
-        text, decode = Text.model_validate(description["text"]), Decode.model_validate(description["decode"])
-        settings = Model.model_validate(description["model"])
-        model = build_model(description["kind"], settings, description["vocabulary"], description["max_tokens"])
-    except (KeyError, ValidationError, TypeError) as error:
-        raise UserError(f"{_description_path(folder, name)}: not a model description ({error}).") from None
+    described = describe_model(folder, name)
+    model = build_model(described.kind, described.settings, described.vocabulary, described.max_tokens)
     path = folder / f"{name}.safetensors"
     try:
         model.load_state_dict(load_file(path))
@@ -70,7 +80,25 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> Store
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: truncated, damaged or of another model ({reason}): restore the file.") from None
-    return Stored(model.to(device).eval(), text, decode)
+    return Stored(model.to(device).eval(), described.text, described.decode)
+
+
+def describe_model(folder: Path, name: str = "model") -> Description:
+    path = _description_path(folder, name)
+    values = _read_description(path)
+    try:
+        if values["kind"] not in _KINDS:
+            raise ValueError(f"unknown kind {values['kind']!r}")
+        return Description(
+            values["kind"],
+            Model.model_validate(values["model"]),
+            int(values["vocabulary"]),
+            int(values["max_tokens"]),
+            Text.model_validate(values["text"]),
+            Decode.model_validate(values["decode"]),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: not a model description ({error}).") from None
 
 
 def _description_path(folder: Path, name: str) -> Path:
