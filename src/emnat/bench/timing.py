@@ -42,17 +42,27 @@ class Row:
 
 
 def time_in_turns(functions: Sequence[Callable[[], object]], runs: int, device: torch.device) -> list[float]:
-    """The median milliseconds of each, over `runs` rounds in which each has one turn; two rounds warm up."""
+    """The median milliseconds of each, over `runs` rounds in which each has one turn; two rounds warm up.
+
+    In every turn a first call is not timed: it brings the contender's weights back into the caches, where they are when
+    one model serves one sentence after another.
+    """
     times: list[list[float]] = [[] for _ in functions]
     for turn in range(-2, runs):
         for function, own in zip(functions, times, strict=True):
-            started = time.perf_counter()
-            function()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            _time_once(function, device)
+            ms = _time_once(function, device)
             if turn >= 0:
-                own.append((time.perf_counter() - started) * 1000)
+                own.append(ms)
     return [statistics.median(own) for own in times]
+
+
+def _time_once(function: Callable[[], object], device: torch.device) -> float:
+    started = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - started) * 1000
 
 
 def at_best_threads(contender: Contender, device: torch.device, most: int) -> tuple[Callable[[], object], int]:

@@ -19,7 +19,6 @@ from torch import Tensor
 from emnat import world
 from emnat.config import Decode, NarDecoder
 from emnat.data import collate_sources, plan_decoding
-from emnat.data.batches import rounded_up
 from emnat.data.store import Ints
 from emnat.decoding.beam import BeamSearch, Hypotheses, cache_size
 from emnat.decoding.one_pass import decode_in_one_pass
@@ -27,11 +26,13 @@ from emnat.errors import UserError
 from emnat.graphs import Graphs
 from emnat.models import NAT, AnyModel, Teacher
 
+_MULTIPLE = 8  # of which sizes are on a GPU: few graphs, aligned reads
 _CPU_TOKENS = 8_192  # of a batch, over all beams or candidates
 _MEMORY_SHARE = 0.4  # of a GPU's free memory that a batch may take by our estimate
 _COPIES = 4  # of its scores and states that an operation may hold at a time
 _MOST_ROWS = 65_536  # of a batch; more are no faster
-_FEW_ROWS = 128  # up to here a search is bound by launching kernels, so its steps are captured
+_FEW_ROWS = 512  # up to here a search is bound by launching kernels, so its steps are captured
+_KEPT_SEARCHES = 16  # captured ones; each holds its caches
 Result = TypeVar("Result")
 SomeModel = TypeVar("SomeModel", bound=torch.nn.Module)
 Ids = Sequence[Sequence[int] | Ints]
@@ -60,14 +61,15 @@ class Engine:
                 exact_B, size = torch.zeros_like(source_lengths_B), self._output_size(source_size, candidates)
             else:
                 exact_B, size = torch.from_numpy(exact_lengths[indices]), int(exact_lengths[indices].max())
+            input_BX = torch.cat([source_BS, source_lengths_B[:, None], exact_B[:, None]], dim=1)  # one copy, not three
             while True:
-                inputs = (source_BS, source_lengths_B, exact_B)
-                (packed_BX,) = self._passes(inputs, size, decoder, candidates, rescored)
-                *tokens_TB, lengths_B, needed_B = packed_BX.T.cpu().numpy()  # the one wait
+                (output_BX,) = self._passes((input_BX,), size, decoder, candidates, rescored)
+                found_BX = output_BX.cpu().numpy()  # the one wait
+                tokens_BT, lengths_B, needed_B = found_BX[:, :-2], found_BX[:, -2], found_BX[:, -1]
                 if size is None or (needed := int(needed_B.max())) <= size:
                     break
                 size = self._output_sizes[source_size] = self._rounded(needed)
-            return [row[:length].tolist() for row, length in zip(np.array(tokens_TB).T, lengths_B, strict=True)]
+            return [row[:length].tolist() for row, length in zip(tokens_BT, lengths_B, strict=True)]
 
         return self._in_batches(sources, candidates, translate)
 
@@ -114,28 +116,21 @@ class Engine:
         return results
 
     def _one_pass(
-        self,
-        source_BS: Tensor,
-        source_lengths_B: Tensor,
-        exact_lengths_B: Tensor,
-        size: int | None,
-        decoder: NarDecoder,
-        candidates: int,
-        rescored: bool,
+        self, input_BX: Tensor, size: int | None, decoder: NarDecoder, candidates: int, rescored: bool
     ) -> tuple[Tensor]:
         assert isinstance(self._model, NAT)
         results = decode_in_one_pass(
             self._model,
-            source_BS,
-            source_lengths_B,
-            exact_lengths_B,
+            input_BX[:, :-2],
+            input_BX[:, -2],
+            input_BX[:, -1],
             size,
             decoder,
             candidates,
             self._referee if rescored else None,
             self._settings.length_penalty,
         )
-        return (torch.cat([part.view(len(source_BS), -1) for part in results], dim=1),)
+        return (torch.cat([part.view(len(input_BX), -1) for part in results], dim=1),)
 
     def _room_for_search(self, sentences: int, source_size: int, beams: int, size: int) -> BeamSearch:
         assert isinstance(self._model, Teacher)
@@ -148,6 +143,8 @@ class Engine:
             search = BeamSearch(state, sentences, beams, size, self._settings.length_penalty, self._device, captured)
         if captured:
             self._searches[key] = search
+            if len(self._searches) > _KEPT_SEARCHES:
+                del self._searches[next(iter(self._searches))]
         return search
 
     def _collate(self, sources: Ids, indices: Ints) -> tuple[Tensor, Tensor]:
@@ -164,7 +161,7 @@ class Engine:
         return max(guess, self._output_sizes.get(source_size, 0))
 
     def _rounded(self, length: int) -> int:
-        return min(int(rounded_up(np.array([length, self._model.max_tokens]))[0]), self._model.max_tokens)
+        return min(-(-length // _MULTIPLE) * _MULTIPLE, self._model.max_tokens)
 
     def _longest_output(self, source_lengths_B: Tensor) -> Tensor:
         """Of each sentence by itself, so that its translation does not depend on its batch."""

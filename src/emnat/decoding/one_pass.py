@@ -14,6 +14,7 @@ from emnat.decoding.beam import length_penalty
 from emnat.decoding.lengths import length_candidates
 from emnat.decoding.odd import odd_decode
 from emnat.decoding.repeats import argmax_decode, collapse_repeats
+from emnat.graphs import Beside
 from emnat.models import NAT, Teacher
 
 
@@ -34,6 +35,10 @@ def decode_in_one_pass(
     Without a size, the longest of all is taken; exact lengths other than 0 are prescribed.
     Among several candidates the referee decides, or else the student.
     """
+    several, beside = candidates > 1, Beside()
+    if several and referee is not None:
+        with beside:
+            judged = referee.encode(source_BS, source_lengths_B)
     memory = student.encode(source_BS, source_lengths_B)
     length_log_probs_BL = student.length_log_probs(memory)
     exact_B1 = exact_lengths_B[:, None]
@@ -42,13 +47,13 @@ def decode_in_one_pass(
         size = int(wanted_BC.max())
     lengths_BC = wanted_BC.clamp_max(size)
     scores_NTV = student.propose(memory, lengths_BC, size)
-    several = lengths_BC.shape[1] > 1
     if several and referee is None:
         scores_NTV = scores_NTV.log_softmax(-1)
     tokens_NT, lengths_N, scores_N = _decode(scores_NTV, lengths_BC.flatten(), decoder)
     if several:
         if referee is not None:
-            scores_N = referee.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_N)
+            beside.wait()
+            scores_N = referee.log_prob_given(judged, tokens_NT, lengths_N)
             lengths_with_end_N = lengths_N + 1
         else:
             scores_N = scores_N + length_log_probs_BL.gather(1, lengths_BC - 1).flatten()

@@ -260,7 +260,7 @@ def without(logits_NTV: Tensor, forbidden: tuple[slice, ...]) -> Tensor:
 
 def sequence_log_prob(logits_NTV: Tensor, forbidden: tuple[slice, ...], tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
     """Σ over each row's real positions of the log-probability of its token, among the symbols that can be output."""
-    logits_NTV = without(logits_NTV, forbidden)
-    chosen_NT = logits_NTV.gather(-1, tokens_NT[..., None])[..., 0] - logits_NTV.logsumexp(-1)
+    logits_XV = without(logits_NTV, forbidden).flatten(0, 1)
+    log_probs_NT = -F.cross_entropy(logits_XV, tokens_NT.flatten(), reduction="none").view_as(tokens_NT)
     inside_NT = torch.arange(tokens_NT.shape[1], device=tokens_NT.device) < lengths_N[:, None]
-    return torch.where(inside_NT, chosen_NT, 0.0).sum(-1)
+    return torch.where(inside_NT, log_probs_NT, 0.0).sum(-1)
