@@ -25,6 +25,10 @@ class CandidateScores:
     teacher: Floats  # log p_AR(y|x; φ^t)
     quality: Floats  # Q_x(y) = log p_AR(y|x; φ^1)
 
+    def of(self, rows: slice) -> CandidateScores:
+        """Those of some sources."""
+        return CandidateScores(self.student[rows], self.teacher[rows], self.quality[rows])
+
 
 def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> Floats:
     student, teacher = scores.student.astype(np.float64), scores.teacher.astype(np.float64)

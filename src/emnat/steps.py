@@ -198,10 +198,7 @@ def propose(
     def make(folder: Path) -> dict[str, Any]:
         parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", make_part)
         concatenate(parts, "candidates", folder)
-        np.save(
-            folder / "scores.npy",
-            np.concatenate([np.load(p / "scores.npy", allow_pickle=False) for p in parts], 1),
-        )
+        _join_scores(parts, folder, (3, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}
 
     parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
@@ -218,11 +215,15 @@ def select(
 
     def make(folder: Path) -> dict[str, Any]:
         column = candidates.incumbent_column
-        chosen = select_candidates(candidates.scores, run.config.em, bounds, column)
+        chosen = np.empty(len(corpus.sources), np.int16)
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
-            for i, choice in enumerate(chosen):
-                kept = choice == column
-                writer.append(incumbent.sequences[i] if kept else candidates.sequences[i * column + int(choice)])
+            for start in range(0, len(chosen), _PART):
+                rows = slice(start, start + _PART)
+                part_bounds = None if bounds is None else bounds[rows]
+                chosen[rows] = select_candidates(candidates.scores.of(rows), run.config.em, part_bounds, column)
+                for i, choice in enumerate(chosen[rows].tolist(), start):
+                    kept = choice == column
+                    writer.append(incumbent.sequences[i] if kept else candidates.sequences[i * column + choice])
         return {
             "not the teacher's best": float((chosen != 0).mean()),
             "kept incumbent": float((chosen == column).mean()),
@@ -355,6 +356,16 @@ def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, ra
                 unfinished.rename(part)
             parts.append(part)
     return parts
+
+
+def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
+    joined = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, shape)
+    start = 0
+    for part in parts:
+        scores = np.load(part / "scores.npy", allow_pickle=False)
+        joined[:, start : start + scores.shape[1]] = scores
+        start += scores.shape[1]
+    joined.flush()
 
 
 def _search(

@@ -7,7 +7,8 @@ says where each sequence starts.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -59,6 +60,12 @@ class Sequences(Sequence[Ints]):
         return lengths
 
 
+def lengths_of(sequences: Sequence[Ints]) -> Ints:
+    return (
+        sequences.lengths if isinstance(sequences, Sequences) else np.array([len(ids) for ids in sequences], np.int64)
+    )
+
+
 class SequenceWriter:
     """Appends sequences; the offsets are written when it is closed without an error."""
 
@@ -66,7 +73,7 @@ class SequenceWriter:
         self._file = (folder / f"{name}.tokens").open("wb")
         self._offsets_path = folder / f"{name}.offsets.npy"
         self._dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-        self._lengths: list[int] = []
+        self._lengths = array("q")  # 8 bytes a sequence is all that is kept of it
 
     def append(self, ids: Sequence[int] | Ints) -> None:
         self._file.write(np.asarray(ids, self._dtype).tobytes())
@@ -80,17 +87,19 @@ class SequenceWriter:
     ) -> None:
         self._file.close()
         if kind is None:
-            np.save(self._offsets_path, np.concatenate([[0], np.cumsum(self._lengths, dtype=np.int64)]))
+            np.save(self._offsets_path, np.concatenate([[0], np.cumsum(np.frombuffer(self._lengths, np.int64))]))
 
 
-def concatenate(parts: Iterable[Path], name: str, folder: Path) -> None:
+def concatenate(parts: Sequence[Path], name: str, folder: Path) -> None:
     """Join the stores `name` of several folders into one, in order, without reading them into memory."""
-    offsets, total = [np.zeros(1, np.int64)], 0
+    part_offsets = [np.load(part / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False) for part in parts]
+    count = sum(len(offsets) - 1 for offsets in part_offsets)
+    joined = np.lib.format.open_memmap(folder / f"{name}.offsets.npy", "w+", np.int64, (count + 1,))
+    start = total = 0
     with (folder / f"{name}.tokens").open("wb") as out:
-        for part in parts:
-            part_offsets = np.load(part / f"{name}.offsets.npy", allow_pickle=False)
-            offsets.append(part_offsets[1:] + total)
-            total += int(part_offsets[-1])
+        for part, offsets in zip(parts, part_offsets, strict=True):
+            joined[start : start + len(offsets)] = offsets + total
+            start, total = start + len(offsets) - 1, total + int(offsets[-1])
             with (part / f"{name}.tokens").open("rb") as tokens:
                 shutil.copyfileobj(tokens, out)
-    np.save(folder / f"{name}.offsets.npy", np.concatenate(offsets))
+    joined.flush()

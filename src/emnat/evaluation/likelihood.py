@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emnat import world
 from emnat.data import Planned, collate, plan_decoding
-from emnat.data.store import Ints
+from emnat.data.store import Ints, lengths_of
 from emnat.decoding import Translator
 from emnat.decoding.engine import halved_until_it_fits
 from emnat.decoding.exported import ExportedStudent
@@ -28,7 +28,7 @@ def log_probs_of_pairs(
 ) -> Floats:
     """log p(y|x) for every pair, in order; -inf for a pair with an empty side. `lengths`: of the longer side."""
     result = np.full(len(sources), -np.inf)
-    present = np.flatnonzero([len(s) and len(t) for s, t in zip(sources, targets, strict=True)])
+    present = np.flatnonzero((lengths_of(sources) > 0) & (lengths_of(targets) > 0))
     with Work(name, len(present)) as work:
         for rows in plan_decoding(lengths[present], partial(scorer.engine.scored_at_once, rows_each=1)):
             for indices, log_probs in halved_until_it_fits(present[rows], partial(_score, scorer, sources, targets)):

@@ -8,11 +8,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from emnat.data import Batch, Sequences, collate, plan_epoch
-from emnat.data.store import Ints
+from emnat.data import Batch, collate, plan_epoch
+from emnat.data.store import Ints, lengths_of
 
 _AHEAD = 16  # batches
 
@@ -51,16 +50,12 @@ def feed(
 
 
 def _endless(examples: Examples, tokens: int, seed: int, epoch: int, first_batch: int) -> Iterator[Fed]:
-    source_lengths, target_lengths = (_lengths(side) for side in (examples.sources, examples.targets))
+    source_lengths, target_lengths = lengths_of(examples.sources), lengths_of(examples.targets)
     while True:
         plan = plan_epoch(source_lengths, target_lengths, tokens, seed, epoch)
         for number, planned in enumerate(plan[first_batch:], first_batch + 1):
             yield Fed(collate(examples.sources, examples.targets, planned), epoch, number)
         epoch, first_batch = epoch + 1, 0
-
-
-def _lengths(sequences: Sequence[Ints]) -> Ints:
-    return sequences.lengths if isinstance(sequences, Sequences) else np.array([len(ids) for ids in sequences])
 
 
 class _Ahead(Iterator[Fed]):
