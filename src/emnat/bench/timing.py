@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 
+from emnat import world
+
 _TRIALS = 3  # runs to find a contender's best number of threads
+_FAST = 500.0  # milliseconds; slower ones read their weights many times in a call anyway
 
 
 @dataclass(frozen=True)
@@ -36,24 +39,26 @@ class Row:
     speedup_over_ar_beam5: float | None
     threads: int
     runs: int
+    hardware: str
+    torch: str
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def time_in_turns(functions: Sequence[Callable[[], object]], runs: int, device: torch.device) -> list[float]:
-    """The median milliseconds of each, over `runs` rounds in which each has one turn; two rounds warm up.
+    """The median milliseconds of each, over `runs` rounds in which each has one turn, after a round that warms up.
 
-    In every turn a first call is not timed: it brings the contender's weights back into the caches, where they are when
-    one model serves one sentence after another.
+    A fast contender's turn is two calls, and the second is timed: the first brings its weights back into the caches, where
+    they are when one model serves one sentence after another.
     """
     times: list[list[float]] = [[] for _ in functions]
-    for turn in range(-2, runs):
+    for function in functions:
+        _time_once(function, device)
+    for _ in range(runs):
         for function, own in zip(functions, times, strict=True):
-            _time_once(function, device)
             ms = _time_once(function, device)
-            if turn >= 0:
-                own.append(ms)
+            own.append(_time_once(function, device) if ms < _FAST else ms)
     return [statistics.median(own) for own in times]
 
 
@@ -69,23 +74,22 @@ def at_best_threads(contender: Contender, device: torch.device, most: int) -> tu
     """The contender with the number of threads that suits it, tried in powers of two."""
     if device.type == "cuda":
         return contender.prepare(1), 1
-    best: tuple[float, Callable[[], object], int] | None = None
+    tried = {}
     threads = 1
     while threads <= most:
         function = contender.prepare(threads)
-        (ms,) = time_in_turns([function], _TRIALS, device)
-        if best is None or ms < best[0]:
-            best = ms, function, threads
+        tried[threads] = time_in_turns([function], _TRIALS, device)[0], function
         threads *= 2
-    assert best is not None
-    return best[1], best[2]
+    best = min(tried, key=lambda count: tried[count][0])
+    return tried[best][1], best
 
 
 def compare(
     contenders: Sequence[Contender], device: torch.device, batch: int, target_tokens: int, runs: int, reference: str
 ) -> list[Row]:
     """All contenders in one run; speed-ups are over the one named `reference` of our own engine."""
-    prepared = [at_best_threads(contender, device, torch.get_num_threads()) for contender in contenders]
+    most = torch.get_num_threads()
+    prepared = [at_best_threads(contender, device, most) for contender in contenders]
     medians = time_in_turns([function for function, _ in prepared], runs, device)
     of_reference = [ms for each, ms in zip(contenders, medians, strict=True) if each.name == reference]
     return [
@@ -101,6 +105,8 @@ def compare(
             of_reference[0] / ms if of_reference else None,
             threads,
             runs,
+            world.describe(device),
+            torch.__version__,
         )
         for each, (_, threads), ms in zip(contenders, prepared, medians, strict=True)
     ]

@@ -93,6 +93,8 @@ def training_speed(task: Task, runs: int) -> list[dict[str, object]]:
             "speedup_over_eager": medians[1] / ms,
             "speedup_over_ar_beam5": None,
             "runs": runs,
+            "hardware": world.describe(task.device),
+            "torch": torch.__version__,
         }
         for engine, ms in zip(("emnat", "torch.nn.Transformer, eager"), medians, strict=True)
     ]
