@@ -315,13 +315,20 @@ def _print_samples(run: Run, count: int = 3) -> None:
 
 
 def _print_bench(rows: list[dict[str, Any]]) -> None:
+    """One table for each batch size."""
     over = "speedup_over_eager" if "speedup_over_eager" in rows[0] else "speedup_over_ar_beam5"
-    table = Table("", "engine", "device", "precision", "batch", "ms", "sentences/s", over.replace("_", " "))
-    for row in rows:
-        ratio = "" if row[over] is None else f"{row[over]:.2f}"
-        numbers = str(row["batch"]), f"{row['ms_median']:.2f}", f"{row['sentences_per_s']:.1f}", ratio
-        table.add_row(row["name"], row["engine"], row["device"], row["precision"], *numbers)
-    console.print(table)
+    for batch in sorted({row["batch"] for row in rows}):
+        here = [row for row in rows if row["batch"] == batch]
+        table = Table(title=f"batch {batch}, {here[0]['target_tokens']} target tokens, {here[0]['hardware']}")
+        table.add_column("", no_wrap=True)
+        for column in ("engine", "ms", "sentences/s", "speed-up"):
+            table.add_column(column, justify="left" if column == "engine" else "right")
+        for row in here:
+            ratio = "" if row[over] is None else f"{row[over]:.1f}×"
+            numbers = f"{row['ms_median']:.2f}", f"{row['sentences_per_s']:.1f}", ratio
+            table.add_row(row["name"], f"{row['engine']}, {row['precision']}", *numbers)
+        console.print(table)
+    console.print(f"speed-up: {over.removeprefix('speedup_').replace('_', ' ')}")
 
 
 def _print_scores(rows: dict[str, dict[str, Any]]) -> None:

@@ -44,4 +44,4 @@ def _contender(
         engine = ExportedEngine(loaded, None, Decode())
         return lambda: engine.one_pass(sources, decoder, 1, False, lengths)
 
-    return Contender(name, "emnat, ONNX Runtime", precision, prepare)
+    return Contender(name, "emnat (ONNX Runtime)", precision, prepare)

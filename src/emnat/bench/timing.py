@@ -49,8 +49,8 @@ class Row:
 def time_in_turns(functions: Sequence[Callable[[], object]], runs: int, device: torch.device) -> list[float]:
     """The median milliseconds of each, over `runs` rounds in which each has one turn, after a round that warms up.
 
-    A fast contender's turn is two calls, and the second is timed: the first brings its weights back into the caches, where
-    they are when one model serves one sentence after another.
+    A fast contender's turn is two calls, of which the second is timed: the first brings its weights back into the
+    caches, where they are when one model serves one sentence after another.
     """
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
