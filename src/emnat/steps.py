@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -291,12 +291,9 @@ def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trai
 
 def load(run: Run, trained: Trained, referee: Trained | None = None) -> Translator:
     translator = load_translator(run.artifact(trained.artifact), run.config.device, run.config.decode)
-    translator.precision = run.config.precision
-    if referee is not None:
-        model = load_model(run.artifact(referee.artifact), translator.device).model
-        assert isinstance(model, Teacher)
-        translator.referee = model
-    return translator
+    judge = load_model(run.artifact(referee.artifact), translator.device).model if referee else None
+    assert judge is None or isinstance(judge, Teacher)
+    return replace(translator, precision=run.config.precision, referee=judge)
 
 
 def _train(

@@ -31,7 +31,8 @@ _CPU_TOKENS = 8_192  # of a batch, over all beams or candidates
 _MEMORY_SHARE = 0.4  # of a GPU's free memory that a batch may take by our estimate
 _COPIES = 4  # of its scores and states that an operation may hold at a time
 _MOST_ROWS = 65_536  # of a batch; more are no faster
-_FEW_ROWS = 512  # up to here a search is bound by launching kernels, so its steps are captured
+_FEW_ROWS = 512  # up to here a search is bound by launching kernels, so its steps are captured,
+_FEW_TOKENS = 32_768  # and so are passes up to here; graphs of larger ones would hold much memory
 _KEPT_SEARCHES = 16  # captured ones; each holds its caches
 Result = TypeVar("Result")
 SomeModel = TypeVar("SomeModel", bound=torch.nn.Module)
@@ -45,7 +46,7 @@ class Engine:
         self._model = _as_decoded(model, device, precision)
         self._referee = None if referee is None else _as_decoded(referee, device, precision)
         self._device, self._settings = device, settings
-        self._passes = Graphs(self._one_pass, device)
+        self._passes, self._large_passes = (Graphs(self._one_pass, device, enabled) for enabled in (True, False))
         self._output_sizes: dict[int, int] = {}  # for each padded source size, room enough for all outputs so far
         self._searches: dict[tuple[int, ...], BeamSearch] = {}
 
@@ -62,8 +63,9 @@ class Engine:
             else:
                 exact_B, size = torch.from_numpy(exact_lengths[indices]), int(exact_lengths[indices].max())
             input_BX = torch.cat([source_BS, source_lengths_B[:, None], exact_B[:, None]], dim=1)  # one copy, not three
+            passes = self._passes if input_BX.numel() * candidates <= _FEW_TOKENS else self._large_passes
             while True:
-                (output_BX,) = self._passes((input_BX,), size, decoder, candidates, rescored)
+                (output_BX,) = passes((input_BX,), size, decoder, candidates, rescored)
                 found_BX = output_BX.cpu().numpy()  # the one wait
                 tokens_BT, lengths_B, needed_B = found_BX[:, :-2], found_BX[:, -2], found_BX[:, -1]
                 if size is None or (needed := int(needed_B.max())) <= size:

@@ -24,7 +24,7 @@ from emnat.text import TextPipeline, load_pipeline
 REFEREE = "referee"  # the name of the rescoring model's files in a student's directory
 
 
-@dataclass
+@dataclass(frozen=True)
 class Translator:
     """A model with its text pipeline. A student may have a referee, which chooses among length candidates."""
 

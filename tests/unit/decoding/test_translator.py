@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -41,9 +42,9 @@ def make(kind: type[Teacher] | type[NAT], seed: int, referee: bool = True, devic
 def test_students_alone_and_in_any_batch(seed: int, decoder: NarDecoder, candidates: int, device: str) -> None:
     translator = make(NAT, seed, device=device)
     together = translator.translate(LINES, decoder=decoder, length_candidates=candidates)
-    translator.settings = Decode(tokens=1)  # one sentence a batch
+    translator = replace(translator, settings=Decode(tokens=1))  # one sentence a batch
     assert translator.translate(LINES, decoder=decoder, length_candidates=candidates) == together
-    translator.settings = Decode(tokens=200)
+    translator = replace(translator, settings=Decode(tokens=200))
     assert translator.translate(LINES[::-1], decoder=decoder, length_candidates=candidates) == together[::-1]
 
 
@@ -52,7 +53,7 @@ def test_students_alone_and_in_any_batch(seed: int, decoder: NarDecoder, candida
 def test_teachers_alone_and_in_any_batch(seed: int, beam: int, device: str) -> None:
     translator = make(Teacher, seed, device=device)
     together = translator.translate(LINES, beam=beam)
-    translator.settings = Decode(tokens=1)
+    translator = replace(translator, settings=Decode(tokens=1))
     assert translator.translate(LINES, beam=beam) == together
 
 
