@@ -78,7 +78,8 @@ def at_best_threads(contender: Contender, device: torch.device, most: int) -> tu
     threads = 1
     while threads <= most:
         function = contender.prepare(threads)
-        tried[threads] = time_in_turns([function], _TRIALS, device)[0], function
+        trials = _TRIALS if _time_once(function, device) < _FAST else 1
+        tried[threads] = time_in_turns([function], trials, device)[0], function
         threads *= 2
     best = min(tried, key=lambda count: tried[count][0])
     return tried[best][1], best
