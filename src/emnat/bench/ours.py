@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
 from emnat import world
-from emnat.bench.timing import Contender
+from emnat.bench.timing import Contender, Function
 from emnat.config import Decode, Model, NarDecoder, Size
 from emnat.data.store import Ints
 from emnat.decoding.engine import Engine
@@ -42,55 +42,33 @@ class Task:
 
 def contenders(task: Task) -> list[Contender]:
     """AR and NAT in PyTorch: on a GPU as captured graphs."""
-    torch.manual_seed(0)
-    longest = task.tokens * 2
-    teacher = Teacher(task.settings(), task.vocabulary, longest).to(task.device).eval()
-    shallow = Teacher(task.settings(12, 1), task.vocabulary, longest).to(task.device).eval()
-    student = NAT(task.settings(), task.vocabulary, longest).to(task.device).eval()
-    rows = [
-        _autoregressive("AR greedy", task, teacher, 1),
-        _autoregressive(AR_BEAM_5, task, teacher, 5),
-        _autoregressive("AR 12+1 greedy", task, shallow, 1),
-        _autoregressive("AR 12+1 beam 5", task, shallow, 5),
+    searches = {
+        "AR greedy": ((), 1),
+        AR_BEAM_5: ((), 5),
+        "AR 12+1 greedy": ((12, 1), 1),
+        "AR 12+1 beam 5": ((12, 1), 5),
+    }
+    passes = {name: (decoder, 1) for name, decoder in DECODERS.items()}
+    passes[f"NAT + ODD, {CANDIDATES} lengths rescored"] = ("odd", CANDIDATES)
+    precision = "bfloat16" if world.uses_bf16(task.device, task.precision) else "float32"
+    return [
+        *(Contender(name, "emnat", precision, partial(_search, task, *way)) for name, way in searches.items()),
+        *(Contender(name, "emnat", precision, partial(_one_pass, task, *way)) for name, way in passes.items()),
     ]
-    rows += [_one_pass(name, task, student, None, decoder, 1) for name, decoder in DECODERS.items()]
-    name = f"NAT + ODD, {CANDIDATES} lengths rescored"
-    return [*rows, _one_pass(name, task, student, teacher, "odd", CANDIDATES)]
 
 
-def with_threads(function: Callable[[], object], threads: int) -> Callable[[], object]:
-    """PyTorch's number of threads is one for all, so it is set before every turn."""
-
-    def run() -> object:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        return function()
-
-    return run
-
-
-def _autoregressive(name: str, task: Task, teacher: Teacher, beams: int) -> Contender:
+def _search(task: Task, layers: tuple[int, ...], beams: int, threads: int) -> Function:
+    torch.manual_seed(0)
+    teacher = Teacher(task.settings(*layers), task.vocabulary, task.tokens * 2).to(task.device).eval()
     engine = Engine(teacher, None, task.device, task.precision, Decode())
-    sources, lengths = task.sources(), np.full(task.batch, task.tokens)
-
-    def prepare(threads: int) -> Callable[[], object]:
-        return with_threads(lambda: engine.search_best(sources, beams, lengths), threads)
-
-    return Contender(name, "emnat", _precision(task), prepare)
+    return partial(engine.search_best, task.sources(), beams, np.full(task.batch, task.tokens))
 
 
-def _one_pass(
-    name: str, task: Task, student: NAT, referee: Teacher | None, decoder: NarDecoder, candidates: int
-) -> Contender:
+def _one_pass(task: Task, decoder: NarDecoder, candidates: int, threads: int) -> Function:
+    torch.manual_seed(0)
+    sizes = task.settings(), task.vocabulary, task.tokens * 2
+    student = NAT(*sizes).to(task.device).eval()
+    referee = Teacher(*sizes).to(task.device).eval() if candidates > 1 else None
     engine = Engine(student, referee, task.device, task.precision, Decode())
-    sources, lengths = task.sources(), np.full(task.batch, task.tokens)
-
-    def prepare(threads: int) -> Callable[[], object]:
-        rescored = referee is not None
-        return with_threads(lambda: engine.one_pass(sources, decoder, candidates, rescored, lengths), threads)
-
-    return Contender(name, "emnat", _precision(task), prepare)
-
-
-def _precision(task: Task) -> str:
-    return "bfloat16" if world.uses_bf16(task.device, task.precision) else "float32"
+    lengths = np.full(task.batch, task.tokens)
+    return partial(engine.one_pass, task.sources(), decoder, candidates, referee is not None, lengths)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import ctranslate2
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from emnat.bench.ours import Task, with_threads
-from emnat.bench.timing import Contender
+from emnat.bench.ours import Task
+from emnat.bench.timing import Contender, Function
 from emnat.export.ctranslate import BEGIN, END, UNKNOWN, save_for_ctranslate2
 from emnat.models import Teacher
 from emnat.text.subwords import BOS, EOS, PAD
@@ -21,18 +21,20 @@ BEAMS = {"greedy": 1, "beam 5": 5}
 
 def peers(task: Task) -> list[Contender]:
     """AR decoders of the same number of tokens, beam by beam."""
-    return [
-        *(_hugging_face(f"AR {name}", task, beams) for name, beams in BEAMS.items()),
-        *(
-            _ctranslate2(f"AR{kind} {name}", task, layers, precision, beams)
-            for kind, layers in (("", (None, None)), (" 12+1", (12, 1)))
-            for precision in ("float32", "int8")
-            for name, beams in BEAMS.items()
-        ),
+    hugging_face = [
+        Contender(f"AR {name}", "Hugging Face MarianMT", "float32", partial(_hugging_face, task, beams))
+        for name, beams in BEAMS.items()
+    ]
+    layers: dict[str, tuple[int, ...]] = {"AR": (), "AR 12+1": (12, 1)}
+    return hugging_face + [
+        Contender(f"{kind} {name}", "CTranslate2", precision, partial(_ctranslate2, task, sizes, precision, beams))
+        for kind, sizes in layers.items()
+        for precision in ("float32", "int8")
+        for name, beams in BEAMS.items()
     ]
 
 
-def _hugging_face(name: str, task: Task, beams: int) -> Contender:
+def _hugging_face(task: Task, beams: int, threads: int) -> Function:
     settings = task.settings()
     torch.manual_seed(0)
     model = MarianMTModel(
@@ -69,34 +71,25 @@ def _hugging_face(name: str, task: Task, beams: int) -> Contender:
                 max_new_tokens=task.tokens,
             )
 
-    return Contender(name, "Hugging Face MarianMT", "float32", lambda threads: with_threads(translate, threads))
+    return translate
 
 
-def _ctranslate2(name: str, task: Task, layers: tuple[int | None, int | None], precision: str, beams: int) -> Contender:
-    """Our own teacher, converted. A batch is spread over several single-threaded workers if that is faster."""
-    sources = [[f"t{i}" for i in ids] for ids in task.sources()]
-
-    def prepare(threads: int) -> Callable[[], object]:
-        with tempfile.TemporaryDirectory() as folder:
-            torch.manual_seed(0)
-            teacher = Teacher(task.settings(*layers), task.vocabulary, task.tokens * 2)
-            symbols = ["<pad>", BEGIN, END, UNKNOWN, *(f"t{i}" for i in range(4, task.vocabulary))]
-            save_for_ctranslate2(teacher, symbols, Path(folder))
-            workers = 1 if task.batch == 1 else threads
-            translator = ctranslate2.Translator(
-                folder, compute_type=precision, inter_threads=workers, intra_threads=threads // workers
-            )
-        at_once = -(-task.batch // workers)
-
-        def translate() -> object:
-            return translator.translate_batch(
-                sources,
-                beam_size=beams,
-                max_batch_size=at_once,
-                min_decoding_length=task.tokens,
-                max_decoding_length=task.tokens,
-            )
-
-        return translate
-
-    return Contender(name, "CTranslate2", precision, prepare)
+def _ctranslate2(task: Task, layers: tuple[int, ...], precision: str, beams: int, threads: int) -> Function:
+    """Our own teacher, converted. A batch is spread over single-threaded workers: faster than one with threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(0)
+        teacher = Teacher(task.settings(*layers), task.vocabulary, task.tokens * 2)
+        symbols = ["<pad>", BEGIN, END, UNKNOWN, *(f"t{i}" for i in range(4, task.vocabulary))]
+        save_for_ctranslate2(teacher, symbols, Path(folder))
+        workers = 1 if task.batch == 1 else threads
+        translator = ctranslate2.Translator(
+            folder, compute_type=precision, inter_threads=workers, intra_threads=threads // workers
+        )
+    return partial(
+        translator.translate_batch,
+        [[f"t{i}" for i in ids] for ids in task.sources()],
+        beam_size=beams,
+        max_batch_size=-(-task.batch // workers),
+        min_decoding_length=task.tokens,
+        max_decoding_length=task.tokens,
+    )

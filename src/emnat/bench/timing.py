@@ -1,19 +1,26 @@
-"""Contenders timed in turns, so that a busy machine treats them all alike."""
+"""Contenders timed in turns, so that a busy machine treats them all alike.
+
+On a CPU each lives in a process of its own: thread pools of different libraries, and even two models of one library,
+get in each other's way within one process.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from emnat import world
 
-_TRIALS = 3  # runs to find a contender's best number of threads
+_TRIALS = 3  # turns to find a contender's best number of threads
 _FAST = 500.0  # milliseconds; slower ones read their weights many times in a call anyway
+Function = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class Contender:
     name: str
     engine: str
     precision: str
-    prepare: Callable[[int], Callable[[], object]]
+    prepare: Callable[[int], Function]
 
 
 @dataclass(frozen=True)
@@ -46,53 +53,13 @@ class Row:
         return asdict(self)
 
 
-def time_in_turns(functions: Sequence[Callable[[], object]], runs: int, device: torch.device) -> list[float]:
-    """The median milliseconds of each, over `runs` rounds in which each has one turn, after a round that warms up.
-
-    A fast contender's turn is two calls, of which the second is timed: the first brings its weights back into the
-    caches, where they are when one model serves one sentence after another.
-    """
-    times: list[list[float]] = [[] for _ in functions]
-    for function in functions:
-        _time_once(function, device)
-    for _ in range(runs):
-        for function, own in zip(functions, times, strict=True):
-            ms = _time_once(function, device)
-            own.append(_time_once(function, device) if ms < _FAST else ms)
-    return [statistics.median(own) for own in times]
-
-
-def _time_once(function: Callable[[], object], device: torch.device) -> float:
-    started = time.perf_counter()
-    function()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - started) * 1000
-
-
-def at_best_threads(contender: Contender, device: torch.device, most: int) -> tuple[Callable[[], object], int]:
-    """The contender with the number of threads that suits it, tried in powers of two."""
-    if device.type == "cuda":
-        return contender.prepare(1), 1
-    tried = {}
-    threads = 1
-    while threads <= most:
-        function = contender.prepare(threads)
-        trials = _TRIALS if _time_once(function, device) < _FAST else 1
-        tried[threads] = time_in_turns([function], trials, device)[0], function
-        threads *= 2
-    best = min(tried, key=lambda count: tried[count][0])
-    return tried[best][1], best
-
-
 def compare(
     contenders: Sequence[Contender], device: torch.device, batch: int, target_tokens: int, runs: int, reference: str
 ) -> list[Row]:
-    """All contenders in one run; speed-ups are over the one named `reference` of our own engine."""
-    most = torch.get_num_threads()
-    prepared = [at_best_threads(contender, device, most) for contender in contenders]
-    medians = time_in_turns([function for function, _ in prepared], runs, device)
-    of_reference = [ms for each, ms in zip(contenders, medians, strict=True) if each.name == reference]
+    """All contenders in one run; speed-ups are over the first one named `reference`, our own."""
+    workers = [_Worker(each) if device.type == "cpu" else _Inline(each, device) for each in contenders]
+    medians = in_turns([worker.turn for worker in workers], runs)
+    of_reference = next(ms for each, ms in zip(contenders, medians, strict=True) if each.name == reference)
     return [
         Row(
             each.name,
@@ -103,11 +70,88 @@ def compare(
             target_tokens,
             ms,
             batch * 1000 / ms,
-            of_reference[0] / ms if of_reference else None,
-            threads,
+            of_reference / ms,
+            worker.threads,
             runs,
             world.describe(device),
             torch.__version__,
         )
-        for each, (_, threads), ms in zip(contenders, prepared, medians, strict=True)
+        for each, worker, ms in zip(contenders, workers, medians, strict=True)
     ]
+
+
+def in_turns(turns: Sequence[Callable[[], float]], runs: int) -> list[float]:
+    """The median milliseconds of each, over `runs` rounds in which each has one turn."""
+    rounds = [[turn() for turn in turns] for _ in range(runs)]
+    return [statistics.median(own) for own in zip(*rounds, strict=True)]
+
+
+def time_turn(function: Function, device: torch.device) -> float:
+    """A fast function is called twice and the second call timed: the first brings its weights back into the caches,
+    where they are when one model serves one sentence after another."""
+    ms = _time_once(function, device)
+    return _time_once(function, device) if ms < _FAST else ms
+
+
+def _time_once(function: Function, device: torch.device) -> float:
+    started = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - started) * 1000
+
+
+class _Inline:
+    """A contender on a GPU, where the host's threads do not matter."""
+
+    threads = 1
+
+    def __init__(self, contender: Contender, device: torch.device) -> None:
+        self._function, self._device = contender.prepare(1), device
+        for _ in range(3):  # the first call runs plainly, the second is captured
+            self.turn()
+
+    def turn(self) -> float:
+        return time_turn(self._function, self._device)
+
+
+class _Worker:
+    """A contender in a process of its own, at its best number of threads."""
+
+    def __init__(self, contender: Contender) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (contender.prepare, torch.get_num_threads(), theirs)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()  # so that the end of the process is noticed
+        self.threads = int(self._pipe.recv())
+
+    def turn(self) -> float:
+        self._pipe.send(None)
+        return float(self._pipe.recv())
+
+
+def _serve(prepare: Callable[[int], Function], most_threads: int, pipe: Connection) -> None:
+    """Find the best number of threads, then take a turn whenever asked."""
+    cpu = torch.device("cpu")
+    medians: dict[int, float] = {}
+    threads = 1
+    while threads <= most_threads:
+        torch.set_num_threads(threads)
+        function = prepare(threads)
+        trials = _TRIALS if time_turn(function, cpu) < _FAST else 1
+        medians[threads] = statistics.median(time_turn(function, cpu) for _ in range(trials))
+        del function
+        threads *= 2
+    best = min(medians, key=lambda count: medians[count])
+    torch.set_num_threads(best)
+    function = prepare(best)
+    time_turn(function, cpu)
+    pipe.send(best)
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        pipe.send(time_turn(function, cpu))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from emnat import world
 from emnat.bench.ours import Task
-from emnat.bench.timing import time_in_turns
+from emnat.bench.timing import in_turns, time_turn
 from emnat.config import Model, Training
 from emnat.data import Batch
 from emnat.models import Teacher
@@ -77,7 +78,7 @@ def training_speed(task: Task, runs: int) -> list[dict[str, object]]:
     batch = _batch(task)
     updates = Updates(ours, make_optimiser(ours, training), training, task.device, task.precision)
     functions = [lambda: _repeat(lambda: updates.make([batch], 1e-4)), _eager(plain, batch, training, task)]
-    medians = time_in_turns(functions, runs, task.device)
+    medians = in_turns([partial(time_turn, function, task.device) for function in functions], runs)
     tokens = task.batch * task.tokens * _STEPS
     return [
         {

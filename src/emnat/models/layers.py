@@ -21,6 +21,8 @@ from emnat.text.subwords import PAD
 torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cuda.enable_flash_sdp(False)
 
+_FEW_STATES = 8  # up to so many, a CPU multiplies the vocabulary's matrix from the left up to three times as fast
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -80,6 +82,9 @@ class Embedding(nn.Module):
                 states_XD, tokens_VD = (part.to(torch.bfloat16) for part in (states_NTD.flatten(0, -2), self.tokens))
                 logits_XV = torch.mm(states_XD, tokens_VD.T, out_dtype=torch.float32)
                 return logits_XV.view(*states_NTD.shape[:-1], -1)
+            if states_NTD.numel() <= _FEW_STATES * states_NTD.shape[-1] and not states_NTD.is_cuda:
+                logits_VX = torch.mm(self.tokens.float(), states_NTD.float().flatten(0, -2).T)
+                return logits_VX.T.contiguous().view(*states_NTD.shape[:-1], -1)
             return F.linear(states_NTD.float(), self.tokens.float())
 
     def _embed(self, tokens_NT: Tensor, positions_TD: Tensor) -> Tensor:
