@@ -26,14 +26,27 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Data(Section):
-    """Where the text is: each set is [source file, target file], or one .tsv or .jsonl file (also .gz, .xz)."""
+Files = list[str] | list[list[str]]
 
-    train: list[str]
-    valid: list[str]
-    test: list[str] = []
+
+class Data(Section):
+    """Where the text is: a set is [source file, target file], or one .tsv or .jsonl file, or a list of several such.
+
+    Files may be .gz or .xz; *.sgm, *.xml and train.tags.* are read as WMT and IWSLT mean them.
+    """
+
+    train: Files
+    valid: Files = []
+    test: Files = []
+    hold_out: Annotated[int, Field(ge=0)] = 0  # every n-th clean training pair becomes a validation pair instead
     max_words: Positive = 250
     max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
+
+    @model_validator(mode="after")
+    def one_validation_set(self) -> Data:
+        if bool(self.valid) == bool(self.hold_out):
+            raise ValueError("give a validation set (data.valid), or take it from the training pairs (data.hold_out)")
+        return self
 
 
 class Text(Section):

@@ -19,7 +19,7 @@ import torch
 from emnat import world
 
 _TRIALS = 3  # turns to find a contender's best number of threads
-_FAST = 500.0  # milliseconds; slower ones read their weights many times in a call anyway
+_FAST = 1000.0  # milliseconds; slower ones read their weights many times in a call anyway
 Function = Callable[[], object]
 
 
@@ -140,7 +140,7 @@ def _serve(prepare: Callable[[int], Function], most_threads: int, pipe: Connecti
     while threads <= most_threads:
         torch.set_num_threads(threads)
         function = prepare(threads)
-        trials = _TRIALS if time_turn(function, cpu) < _FAST else 1
+        trials = _TRIALS if _time_once(function, cpu) < 4 * _FAST else 1
         medians[threads] = statistics.median(time_turn(function, cpu) for _ in range(trials))
         del function
         threads *= 2

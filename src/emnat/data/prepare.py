@@ -6,6 +6,7 @@ The training text is streamed; only counts and offsets are held in memory.
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
 from collections import Counter
@@ -17,13 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from emnat.config import Config, Data, Text
+from emnat.config import Config, Data, Files, Text
 from emnat.data.store import Ints, Sequences, SequenceWriter
 from emnat.errors import UserError
 from emnat.text import TextPipeline, Vocabulary, read_lines, read_pairs, train_vocabulary
+from emnat.text.corpus import Pair
 from emnat.text.pipeline import VOCABULARY_FILE, LineProcessor
 from emnat.world import derive_seed
 
+_HELD_OUT = "held-out.jsonl"
 _BLOCK = 50_000  # pairs handed to the tokenising processes at once
 
 
@@ -54,8 +57,8 @@ def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
     if not counts["kept"]:
         raise UserError(f"{config.data.train[0]}: no pair is left after cleaning ({_summary(counts)}).")
     facts: dict[str, Any] = {"train": dict(counts), "vocabulary": len(pipeline.vocabulary)}
-    for name in ("valid", "test"):
-        files = getattr(config.data, name)
+    sets = {"valid": config.data.valid or [str(folder / _HELD_OUT)], "test": config.data.test}
+    for name, files in sets.items():
         if files:
             facts[name] = _write_evaluation_set(files, name, pipeline, folder)
     return facts
@@ -102,14 +105,23 @@ def reason_to_drop(source: str, target: str, settings: Data) -> str | None:
 
 
 def _write_clean_text(config: Config, folder: Path) -> Counter[str]:
+    """Processed training text, without bad pairs; pairs held out for validation go, raw, into a file of their own."""
     counts: Counter[str] = Counter({"read": 0, "kept": 0})
+    every = config.data.hold_out
+    clean = 0
+    write = partial(Path.open, mode="w", encoding="utf-8", newline="\n")
     with (
-        (folder / "train.source.txt").open("w", encoding="utf-8", newline="\n") as sources,
-        (folder / "train.target.txt").open("w", encoding="utf-8", newline="\n") as targets,
+        write(folder / "train.source.txt") as sources,
+        write(folder / "train.target.txt") as targets,
+        write(folder / _HELD_OUT) as held_out,
     ):
-        for source, target in _process_pairs(read_pairs(config.data.train), config.text):
+        for raw, (source, target) in _process_pairs(read_pairs(config.data.train), config.text):
             counts["read"] += 1
             reason = reason_to_drop(source, target, config.data)
+            clean += reason is None
+            if reason is None and every and clean % every == 0:
+                reason = "held out"
+                held_out.write(json.dumps(dict(zip(("source", "target"), raw, strict=True))) + "\n")
             counts[reason or "kept"] += 1
             if reason is None:
                 sources.write(source + "\n")
@@ -123,19 +135,19 @@ def _summary(counts: Counter[str]) -> str:
     return ", ".join(f"{reason}: {count}" for reason, count in counts.items())
 
 
-def _process_pairs(pairs: Iterable[tuple[str, str]], text: Text) -> Iterator[tuple[str, str]]:
-    """Tokenise; sacremoses is slow, so a large corpus goes through as many processes as there are cores."""
+def _process_pairs(pairs: Iterable[Pair], text: Text) -> Iterator[tuple[Pair, Pair]]:
+    """Each pair, raw and tokenised; sacremoses is slow, so a large corpus goes through as many processes as cores."""
     pairs = iter(pairs)
     block = list(itertools.islice(pairs, _BLOCK))
     if not text.moses or len(block) < _BLOCK:
         processor = LineProcessor(text)
         for source, target in itertools.chain(block, pairs):
-            yield processor.source(source), processor.target(target)
+            yield (source, target), (processor.source(source), processor.target(target))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads in an unknown state
     with context.Pool(os.cpu_count(), initializer=_start_worker, initargs=(text,)) as pool:
         while block:
-            yield from pool.map(_process_in_worker, block, chunksize=500)
+            yield from zip(block, pool.map(_process_in_worker, block, chunksize=500), strict=True)
             block = list(itertools.islice(pairs, _BLOCK))
 
 
@@ -147,7 +159,7 @@ def _start_worker(text: Text) -> None:
     _worker = LineProcessor(text)
 
 
-def _process_in_worker(pair: tuple[str, str]) -> tuple[str, str]:
+def _process_in_worker(pair: Pair) -> Pair:
     return _worker.source(pair[0]), _worker.target(pair[1])
 
 
@@ -174,7 +186,7 @@ def _encode_training_text(pipeline: TextPipeline, folder: Path) -> int:
     return dropped
 
 
-def _write_evaluation_set(files: Sequence[str], name: str, pipeline: TextPipeline, folder: Path) -> dict[str, int]:
+def _write_evaluation_set(files: Files, name: str, pipeline: TextPipeline, folder: Path) -> dict[str, int]:
     """All lines are kept: a score is over the whole set. What a model cannot read is cut to its positions."""
     limit, size, count = pipeline.settings.max_tokens, len(pipeline.vocabulary), 0
     write = partial(Path.open, mode="w", encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Parallel text from files: aligned plain text, TSV or JSONL, each also as .gz or .xz.
+"""Parallel text from files: aligned plain text or campaign formats (markup.py), TSV or JSONL, each also as .gz or .xz.
 
 A line ends at a newline and nowhere else (U+2028 and its like belong to the text); every problem names file and line.
 """
@@ -15,18 +15,23 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from emnat.errors import UserError
+from emnat.text.markup import plain_lines
 
 Pair = tuple[str, str]
 
 
-def read_pairs(files: Sequence[str]) -> Iterator[Pair]:
-    """Pairs from [source, target], or from one .tsv or .jsonl file."""
-    if len(files) == 2:
-        yield from _read_aligned(files[0], files[1])
-    elif len(files) == 1:
-        yield from map(_line_parser(files[0]), itertools.count(1), read_lines(files[0]))
-    else:
-        raise UserError(f"a corpus is two aligned files or one .tsv or .jsonl file; {len(files)} files were given.")
+def read_pairs(files: Sequence[str] | Sequence[Sequence[str]]) -> Iterator[Pair]:
+    """Pairs from [source, target], or from one .tsv or .jsonl file; or from several of these, one after the other."""
+    several = bool(files) and not isinstance(files[0], str)
+    for corpus in cast(Sequence[Sequence[str]], files if several else [files]):
+        if len(corpus) == 2:
+            yield from _read_aligned(corpus[0], corpus[1])
+        elif len(corpus) == 1:
+            yield from map(_line_parser(corpus[0]), itertools.count(1), read_lines(corpus[0]))
+        else:
+            raise UserError(
+                f"a corpus is two aligned files or one .tsv or .jsonl file; {len(corpus)} files were given."
+            )
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -36,7 +41,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
     )
     try:
         with opener(path) as stream:
-            yield from decode_lines(stream, str(path))
+            yield from plain_lines(decode_lines(stream, str(path)), path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file.") from None
     except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:

@@ -1,0 +1,40 @@
+"""Lines of the evaluation campaigns' own formats: SGML and XML with <seg> elements, and IWSLT's tagged text."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from emnat.errors import UserError
+
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
+_KEPT_TAG = re.compile(r"</?(?:title|description)>", re.IGNORECASE)  # the text inside is spoken, or at least translated
+_DROPPED_LINE = re.compile(r"\s*<(?:url|keywords|speaker|talkid|reviewer|translator|doc|/doc)\b", re.IGNORECASE)
+
+
+def plain_lines(lines: Iterable[str], path: str | Path) -> Iterator[str]:
+    """The sentences of a file, by its name: *.sgm and *.xml, train.tags.*, or plain text (every line is one)."""
+    name = Path(path).name
+    if {".sgm", ".xml"} & set(Path(path).suffixes):
+        return _segments(lines, path)
+    if name.startswith("train.tags."):
+        return _untagged(lines)
+    return iter(lines)
+
+
+def _segments(lines: Iterable[str], path: str | Path) -> Iterator[str]:
+    found = False
+    for line in lines:
+        for text in _SEGMENT.findall(line):
+            found = True
+            yield html.unescape(text).strip()
+    if not found:
+        raise UserError(f"{path}: no <seg> element on any line: rename the file if it is plain text.")
+
+
+def _untagged(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if not _DROPPED_LINE.match(line):
+            yield _KEPT_TAG.sub("", line).strip()

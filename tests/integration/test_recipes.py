@@ -1,0 +1,60 @@
+"""Every recipe is a valid config; those of the campaigns read the files as they are downloaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emnat.config import load_config
+from emnat.data.grammar import draw_pairs
+from tests.conftest import Emnat
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_recipes_are_valid(recipe: Path) -> None:
+    load_config(recipe)
+
+
+def write_segments(path: Path, lines: list[str]) -> None:
+    segments = "".join(f'<seg id="{i}"> {line} </seg>\n' for i, line in enumerate(lines, 1))
+    path.write_text(f'<refset setid="x">\n<doc docid="1">\n{segments}</doc>\n</refset>\n', encoding="utf-8")
+
+
+def test_iwslt14(tmp_path: Path, emnat: Emnat) -> None:
+    pairs = draw_pairs(230, seed=1)
+    for side, language in enumerate(("de", "en")):
+        body = "".join(f"{pair[side]}\n" for pair in pairs[1:])
+        header = f"<url>u</url>\n<talkid>1</talkid>\n<title>{pairs[0][side]}</title>\n"
+        (tmp_path / f"train.tags.de-en.{language}").write_text(header + body, encoding="utf-8")
+        for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"):
+            write_segments(tmp_path / f"IWSLT14.{name}.de-en.{language}.xml", [pair[side] for pair in pairs[:3]])
+    emnat("prepare", RECIPES / "iwslt14-de-en.toml", "run=run", "text.vocabulary=600", cwd=tmp_path)
+    facts = json.loads((tmp_path / "run" / "data" / "manifest.json").read_text())["facts"]
+    dropped = facts["train"].get("length ratio", 0)
+    held_out = (230 - dropped) // 23
+    assert facts["train"]["read"] == 230
+    assert facts["train"]["held out"] == facts["valid"]["pairs"] == held_out
+    assert facts["train"]["kept"] == 230 - dropped - held_out
+    assert facts["test"]["pairs"] == 15
+    valid = (tmp_path / "run" / "data" / "valid.source.txt").read_text(encoding="utf-8").splitlines()
+    assert set(valid) <= {source for source, _ in pairs}
+    assert not set(valid) & {pairs[0][0]}
+
+
+def test_wmt14(tmp_path: Path, emnat: Emnat) -> None:
+    pairs = [(target, source) for source, target in draw_pairs(150, seed=2)]
+    for side, language in enumerate(("en", "de")):
+        for i, name in enumerate(("europarl-v7", "commoncrawl", "news-commentary-v9")):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs[i * 50 : i * 50 + 50])
+            (tmp_path / f"{name}.de-en.{language}").write_text(lines, encoding="utf-8")
+        part = ("src", "ref")[side]
+        for name in (f"newstest2013-{part}.{language}.sgm", f"newstest2014-deen-{part}.{language}.sgm"):
+            write_segments(tmp_path / name, [pair[side] for pair in pairs[:4]])
+    emnat("prepare", RECIPES / "wmt14-en-de.toml", "run=run", "text.vocabulary=600", cwd=tmp_path)
+    facts = json.loads((tmp_path / "run" / "data" / "manifest.json").read_text())["facts"]
+    assert facts["train"]["read"] == 150
+    assert facts["valid"]["pairs"] == facts["test"]["pairs"] == 4
