@@ -6,6 +6,7 @@ get in each other's way within one process.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import statistics
 import time
@@ -20,6 +21,7 @@ from emnat import world
 
 _TRIALS = 3  # turns to find a contender's best number of threads
 _FAST = 1000.0  # milliseconds; slower ones read their weights many times in a call anyway
+_SLOW = 4000.0  # milliseconds; such are tried once only
 Function = Callable[[], object]
 
 
@@ -57,8 +59,10 @@ def compare(
     contenders: Sequence[Contender], device: torch.device, batch: int, target_tokens: int, runs: int, reference: str
 ) -> list[Row]:
     """All contenders in one run; speed-ups are over the first one named `reference`, our own."""
-    workers = [_Worker(each) if device.type == "cpu" else _Inline(each, device) for each in contenders]
+    workers = [_at_best_threads(each) if device.type == "cpu" else _Inline(each, device) for each in contenders]
     medians = in_turns([worker.turn for worker in workers], runs)
+    for worker in workers:
+        worker.close()
     of_reference = next(ms for each, ms in zip(contenders, medians, strict=True) if each.name == reference)
     return [
         Row(
@@ -114,44 +118,51 @@ class _Inline:
     def turn(self) -> float:
         return time_turn(self._function, self._device)
 
+    def close(self) -> None:
+        del self._function  # and with it the model
+
 
 class _Worker:
-    """A contender in a process of its own, at its best number of threads."""
+    """A contender in a process of its own, with a number of threads."""
 
-    def __init__(self, contender: Contender) -> None:
+    def __init__(self, contender: Contender, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
+        self.threads = threads
         self._pipe, theirs = context.Pipe()
-        arguments = (contender.prepare, torch.get_num_threads(), theirs)
+        arguments = (contender.prepare, threads, theirs)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()  # so that the end of the process is noticed
-        self.threads = int(self._pipe.recv())
 
     def turn(self) -> float:
         self._pipe.send(None)
         return float(self._pipe.recv())
 
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
 
-def _serve(prepare: Callable[[int], Function], most_threads: int, pipe: Connection) -> None:
-    """Find the best number of threads, then take a turn whenever asked."""
-    cpu = torch.device("cpu")
+
+def _at_best_threads(contender: Contender) -> _Worker:
+    """Each number of threads is tried in a fresh process: what an earlier try leaves behind slows the next one down."""
     medians: dict[int, float] = {}
     threads = 1
-    while threads <= most_threads:
-        torch.set_num_threads(threads)
-        function = prepare(threads)
-        trials = _TRIALS if _time_once(function, cpu) < 4 * _FAST else 1
-        medians[threads] = statistics.median(time_turn(function, cpu) for _ in range(trials))
-        del function
+    while threads <= torch.get_num_threads():
+        worker = _Worker(contender, threads)
+        trials = _TRIALS if worker.turn() < _SLOW else 1
+        medians[threads] = statistics.median(worker.turn() for _ in range(trials))
+        worker.close()
         threads *= 2
-    best = min(medians, key=lambda count: medians[count])
-    torch.set_num_threads(best)
-    function = prepare(best)
-    time_turn(function, cpu)
-    pipe.send(best)
-    while True:
-        try:
+    worker = _Worker(contender, min(medians, key=lambda count: medians[count]))
+    worker.turn()
+    return worker
+
+
+def _serve(prepare: Callable[[int], Function], threads: int, pipe: Connection) -> None:
+    """Take a turn whenever asked."""
+    torch.set_num_threads(threads)
+    function = prepare(threads)
+    with contextlib.suppress(EOFError):
+        while True:
             pipe.recv()
-        except EOFError:
-            return
-        pipe.send(time_turn(function, cpu))
+            pipe.send(time_turn(function, torch.device("cpu")))
