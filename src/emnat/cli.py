@@ -222,6 +222,9 @@ def bench(
     tokens: Annotated[int, typer.Option(min=1, help="Of each source and of each output.")] = 25,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Sentences at once; may be repeated.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Turns of every contender; the median counts.")] = 20,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Contenders with this in their description; repeatable.")
+    ] = None,
     training: Annotated[bool, typer.Option("--training", help="Time training instead of translating.")] = False,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -232,7 +235,7 @@ def bench(
     if training:
         rows = [row for count in batch or [512] for row in run_training_bench(replace(task, batch=count), runs)]
     else:
-        rows = run_inference_bench(task, batch or [1, 32], runs)
+        rows = run_inference_bench(task, batch or [1, 32], runs, only or [])
     print(json.dumps(rows, indent=1)) if as_json else _print_bench(rows)
 
 

@@ -88,6 +88,8 @@ def test_bench_prints_rows(emnat: Emnat, tmp_path: Path) -> None:
         ("AR beam 5", "Hugging Face MarianMT", "float32"),
         ("AR 12+1 greedy", "CTranslate2", "int8"),
     } <= found
-    assert "NAT + ODD" in emnat("bench", *small, cwd=tmp_path).stdout.decode()
+    shown = emnat("bench", *small, "--only", "NAT + ODD, emnat", cwd=tmp_path).stdout.decode()
+    assert "NAT + ODD" in shown
+    assert "CTranslate2" not in shown
     training = json.loads(emnat("bench", *small, "--training", "--json", cwd=tmp_path).stdout)
     assert [row["engine"] for row in training] == ["emnat", "torch.nn.Transformer, eager"]

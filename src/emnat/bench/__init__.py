@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from emnat.bench.ours import AR_BEAM_5, Task, contenders
+from emnat.bench.ours import AR_BEAM_5, OURS, Task, contenders
 from emnat.bench.timing import compare
 from emnat.bench.training import training_speed
 from emnat.progress import log
@@ -15,16 +15,22 @@ from emnat.progress import log
 __all__ = ["Task", "run_inference_bench", "run_training_bench"]
 
 
-def run_inference_bench(task: Task, batches: Sequence[int], runs: int) -> list[dict[str, Any]]:
-    """One row for each contender and batch size. Peers that are not installed are left out, and a line says so."""
+def run_inference_bench(task: Task, batches: Sequence[int], runs: int, only: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each contender (that has one of `only` in its description) and batch size.
+
+    Peers that are not installed are left out, and a line says so.
+    """
     rows: list[dict[str, Any]] = []
     for batch in batches:
         here = replace(task, batch=batch)
         rivals = contenders(here)
         if task.device.type == "cpu":
             rivals += _on_a_cpu(here)
+        if only:
+            described = [f"{each.name}, {each.engine}, {each.precision}" for each in rivals]
+            rivals = [each for each, text in zip(rivals, described, strict=True) if any(part in text for part in only)]
         log.info("timing %d contenders at batch %d", len(rivals), batch)
-        rows += [row.as_json() for row in compare(rivals, task.device, batch, task.tokens, runs, AR_BEAM_5)]
+        rows += [row.as_json() for row in compare(rivals, task.device, batch, task.tokens, runs, (AR_BEAM_5, OURS))]
     return rows
 
 

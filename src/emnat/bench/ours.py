@@ -15,7 +15,7 @@ from emnat.data.store import Ints
 from emnat.decoding.engine import Engine
 from emnat.models import NAT, Teacher
 
-AR_BEAM_5 = "AR beam 5"
+OURS, AR_BEAM_5 = "emnat", "AR beam 5"
 CANDIDATES = 9
 DECODERS: dict[str, NarDecoder] = {"NAT argmax": "argmax", "NAT + dedup": "dedup", "NAT + ODD": "odd"}
 
@@ -52,8 +52,8 @@ def contenders(task: Task) -> list[Contender]:
     passes[f"NAT + ODD, {CANDIDATES} lengths rescored"] = ("odd", CANDIDATES)
     precision = "bfloat16" if world.uses_bf16(task.device, task.precision) else "float32"
     return [
-        *(Contender(name, "emnat", precision, partial(_search, task, *way)) for name, way in searches.items()),
-        *(Contender(name, "emnat", precision, partial(_one_pass, task, *way)) for name, way in passes.items()),
+        *(Contender(name, OURS, precision, partial(_search, task, *way)) for name, way in searches.items()),
+        *(Contender(name, OURS, precision, partial(_one_pass, task, *way)) for name, way in passes.items()),
     ]
 
 

@@ -56,14 +56,21 @@ class Row:
 
 
 def compare(
-    contenders: Sequence[Contender], device: torch.device, batch: int, target_tokens: int, runs: int, reference: str
+    contenders: Sequence[Contender],
+    device: torch.device,
+    batch: int,
+    target_tokens: int,
+    runs: int,
+    reference: tuple[str, str],
 ) -> list[Row]:
-    """All contenders in one run; speed-ups are over the first one named `reference`, our own."""
+    """All contenders in one run; speed-ups are over `reference`, a name and an engine, if it takes part."""
     workers = [_at_best_threads(each) if device.type == "cpu" else _Inline(each, device) for each in contenders]
     medians = in_turns([worker.turn for worker in workers], runs)
     for worker in workers:
         worker.close()
-    of_reference = next(ms for each, ms in zip(contenders, medians, strict=True) if each.name == reference)
+    of_reference = next(
+        (ms for each, ms in zip(contenders, medians, strict=True) if (each.name, each.engine) == reference), None
+    )
     return [
         Row(
             each.name,
@@ -74,7 +81,7 @@ def compare(
             target_tokens,
             ms,
             batch * 1000 / ms,
-            of_reference / ms,
+            of_reference / ms if of_reference else None,
             worker.threads,
             runs,
             world.describe(device),
