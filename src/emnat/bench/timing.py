@@ -153,14 +153,14 @@ class _Worker:
 def _at_best_threads(contender: Contender) -> _Worker:
     """Each number of threads is tried in a fresh process: what an earlier try leaves behind slows the next one down."""
     medians: dict[int, float] = {}
-    threads = 1
-    while threads <= torch.get_num_threads():
+    threads, most = 1, torch.get_num_threads()
+    while threads <= most and most > 1:
         worker = _Worker(contender, threads)
         trials = _TRIALS if worker.turn() < _SLOW else 1
         medians[threads] = statistics.median(worker.turn() for _ in range(trials))
         worker.close()
         threads *= 2
-    worker = _Worker(contender, min(medians, key=lambda count: medians[count]))
+    worker = _Worker(contender, min(medians, key=lambda count: medians[count], default=1))
     worker.turn()
     return worker
 
