@@ -36,7 +36,7 @@ class Data(Section):
     """
 
     train: Files
-    valid: Files = []
+    valid: Files | None = None
     test: Files = []
     hold_out: Annotated[int, Field(ge=0)] = 0  # every n-th clean training pair becomes a validation pair instead
     max_words: Positive = 250
@@ -44,7 +44,7 @@ class Data(Section):
 
     @model_validator(mode="after")
     def one_validation_set(self) -> Data:
-        if bool(self.valid) == bool(self.hold_out):
+        if (self.valid is None) == (self.hold_out == 0):
             raise ValueError("give a validation set (data.valid), or take it from the training pairs (data.hold_out)")
         return self
 

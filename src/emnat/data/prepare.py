@@ -57,7 +57,8 @@ def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
     if not counts["kept"]:
         raise UserError(f"{config.data.train[0]}: no pair is left after cleaning ({_summary(counts)}).")
     facts: dict[str, Any] = {"train": dict(counts), "vocabulary": len(pipeline.vocabulary)}
-    sets = {"valid": config.data.valid or [str(folder / _HELD_OUT)], "test": config.data.test}
+    held_out = [str(folder / _HELD_OUT)]
+    sets = {"valid": held_out if config.data.valid is None else config.data.valid, "test": config.data.test}
     for name, files in sets.items():
         if files:
             facts[name] = _write_evaluation_set(files, name, pipeline, folder)

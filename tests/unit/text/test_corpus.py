@@ -86,5 +86,5 @@ def test_jsonl_needs_source_and_target(tmp_path: Path, line: str) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must be \.tsv or \.jsonl"):
         list(read_pairs([write(tmp_path / "a.txt", b"x\n")]))
-    with pytest.raises(UserError, match="not 3 files"):
+    with pytest.raises(UserError, match="3 files were given"):
         list(read_pairs(["a", "b", "c"]))
