@@ -25,7 +25,7 @@ from emnat.errors import UserError
 from emnat.models import Teacher
 
 ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
-_TOKENS = 400  # of a batch: sorted by length, small batches hold little padding and stay in the caches
+_TOKENS = 1024  # of a batch: sorted by length, small batches hold little padding
 Floats = npt.NDArray[np.float32]
 
 
