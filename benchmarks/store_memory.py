@@ -34,11 +34,11 @@ def main(pairs: int) -> None:
         print(f"{pairs:,} pairs written ({size:,.0f} MiB on disk) in {time.monotonic() - started:.0f} s, {peak()}")
         started = time.monotonic()
         sources, targets = Sequences(folder, "source"), Sequences(folder, "target")
-        plan = plan_epoch(np.maximum(sources.lengths, targets.lengths), 16_384, seed=1, epoch=0)
+        plan = plan_epoch(sources.lengths, targets.lengths, 16_384, seed=1, epoch=0)
         print(f"{len(plan):,} batches planned in {time.monotonic() - started:.1f} s, {peak()}")
         started = time.monotonic()
-        for indices in plan[:200]:
-            collate(sources, targets, indices)
+        for planned in plan[:200]:
+            collate(sources, targets, planned)
         print(f"200 batches made in {time.monotonic() - started:.1f} s, {peak()} (mapped pages of the files included)")
 
 

@@ -41,14 +41,8 @@ class PlainTransformer(nn.Module):
         self.output = nn.Linear(settings.hidden, vocabulary, bias=False)
         self.output.weight = self.tokens.weight
 
-    def loss(
-        self,
-        source_BS: Tensor,
-        source_lengths_B: Tensor,
-        target_BT: Tensor,
-        target_lengths_B: Tensor,
-        label_smoothing: float,
-    ) -> Tensor:
+    def loss(self, batch: Batch, label_smoothing: float) -> Tensor:
+        source_BS, target_BT = batch.source_BS, batch.target_BT
         inputs_BT = F.pad(target_BT[:, :-1], (1, 0), value=1)
         states = self.transformer(
             self._embed(source_BS),
@@ -108,7 +102,7 @@ def _eager(model: PlainTransformer, batch: Batch, training: Training, task: Task
         optimiser.zero_grad(set_to_none=True)
         on_device = batch.to(task.device)
         with world.autocast(task.device, task.precision):
-            loss = model.loss(*on_device.tensors(), training.label_smoothing)
+            loss = model.loss(on_device, training.label_smoothing)
         (loss / on_device.target_lengths_B.sum()).backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), training.clip)
         optimiser.step()
