@@ -34,6 +34,7 @@ from emnat.export import Format, Precision, export_model
 from emnat.models import Teacher
 from emnat.progress import log
 from emnat.report import collect, print_tables, write_page, write_results_file
+from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
@@ -173,6 +174,15 @@ def report(
 ) -> None:
     """Print the paper's tables for a run, and write one self-contained HTML page."""
     _report(find_run(run), as_json, page)
+
+
+@app.command()
+def slim(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
+    """Free disk: delete models and targets of iterations neither best nor last. The run can still be continued."""
+    found = find_run(run)
+    with locked(found):
+        freed = slim_run(found)
+    console.print(f"freed {sum(freed.values()) / 2**20:,.0f} MiB: {', '.join(freed) or 'nothing to delete'}")
 
 
 @app.command()

@@ -79,6 +79,7 @@ class Training(Section):
     accumulate: Positive = 1  # batches whose gradients make one step
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     warmup: Positive = 4_000
+    decay: Literal["sqrt", "linear"] = "sqrt"  # after warm-up: with the root of the step, or straight to 0 at the last
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     clip: Annotated[float, Field(gt=0)] = 1.0
     label_smoothing: Fraction = 0.1

@@ -38,7 +38,6 @@ from emnat.decoding.engine import halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
 from emnat.evaluation import (
     log_probs_of_candidates,
-    log_probs_of_pairs,
     measure_latency,
     measure_student,
     measure_teacher,
@@ -77,10 +76,14 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Targets:
-    """One target for every training source, and the artifact they come from."""
+    """One target for every training source, by the artifact that holds them; opened where they are needed."""
 
     artifact: str
-    sequences: Sequences
+    folder: Path
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        return Sequences(self.folder, "train.target")
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,16 @@ class Candidates:
     """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
 
     artifact: str
-    sequences: Sequences  # N·(K-1) of them: the incumbents are in their own artifact
-    scores: CandidateScores
+    folder: Path
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """N·(K-1) of them: the incumbents are in their own artifact."""
+        return Sequences(self.folder, "candidates")
+
+    @cached_property
+    def scores(self) -> CandidateScores:
+        return CandidateScores(*np.load(self.folder / "scores.npy", mmap_mode="r", allow_pickle=False))
 
     @property
     def incumbent_column(self) -> int:
@@ -119,7 +130,7 @@ def prepare(run: Run) -> Corpus:
     folder = run.build("data", [], make)
     log.info("data: %s", ", ".join(f"{k} {v}" for k, v in read_facts(folder)["train"].items()))
     pipeline = load_pipeline(folder, run.config.text)
-    truth = Targets("data", Sequences(folder, "train.target"))
+    truth = Targets("data", folder)
     return Corpus(folder, pipeline, Sequences(folder, "train.source"), truth)
 
 
@@ -156,10 +167,9 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
     def make(folder: Path) -> dict[str, Any]:
         parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", make_part)
         concatenate(parts, "train.target", folder)
-        return {"length": float(Sequences(folder, "train.target").lengths.mean())}
+        return {"length": Sequences(folder, "train.target").mean_length}
 
-    folder = run.build(name, [teacher.artifact], make)
-    return Targets(name, Sequences(folder, "train.target"))
+    return Targets(name, run.build(name, [teacher.artifact], make))
 
 
 def propose(
@@ -202,9 +212,7 @@ def propose(
         return {"candidates": run.config.em.propose_beam}
 
     parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
-    folder = run.build(name, parents, make)
-    scores = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
-    return Candidates(name, Sequences(folder, "candidates"), CandidateScores(scores[0], scores[1], scores[2]))
+    return Candidates(name, run.build(name, parents, make))
 
 
 def select(
@@ -227,12 +235,12 @@ def select(
         return {
             "not the teacher's best": float((chosen != 0).mean()),
             "kept incumbent": float((chosen == column).mean()),
-            "length": float(Sequences(folder, "train.target").lengths.mean()),
+            "length": Sequences(folder, "train.target").mean_length,
         }
 
     folder = run.build(name, [candidates.artifact, incumbent.artifact], make)
     log.info("%s: %s", name, ", ".join(f"{k} {v:.3f}" for k, v in read_facts(folder).items()))
-    return Targets(name, Sequences(folder, "train.target"))
+    return Targets(name, folder)
 
 
 def measure(
@@ -250,10 +258,7 @@ def measure(
     def make(folder: Path) -> dict[str, Any]:
         lowercase = run.config.evaluate.lowercase
         translator = load(run, student, referee)
-        lengths = np.maximum(corpus.sources.lengths, learned.sequences.lengths)
-        log_probs = log_probs_of_pairs(translator, corpus.sources, learned.sequences, lengths, f"NCM {stage}")
-        present = np.isfinite(log_probs)
-        cm, ncm = multimodality(log_probs[present], learned.sequences.lengths[present])
+        cm, ncm = multimodality(translator, corpus.sources, learned.sequences, f"NCM {stage}")
         rows, outputs = measure_student(translator, corpus.test, lowercase)
         valid = validation_score(translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase)
         result: dict[str, Any] = {"validation": valid, "cm": cm, "ncm": ncm, "student": rows}
@@ -278,7 +283,7 @@ def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trai
     def make(folder: Path) -> dict[str, Any]:
         for trained, file_name in ((student, "model"), (referee, REFEREE)):
             model = load_model(run.artifact(trained.artifact), torch.device("cpu")).model
-            save_model(model, folder, run.config.text, run.config.decode, file_name)
+            save_model(model, folder, run.config.text, run.config.decode, file_name, half=_stores_half(run))
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
         timed = corpus.test.source_ids, run.config.evaluate.latency_sentences, run.config.evaluate.latency_runs
         latency = measure_latency(load(run, student, referee), *timed)
@@ -294,6 +299,11 @@ def load(run: Run, trained: Trained, referee: Trained | None = None) -> Translat
     judge = load_model(run.artifact(referee.artifact), translator.device).model if referee else None
     assert judge is None or isinstance(judge, Teacher)
     return replace(translator, precision=run.config.precision, referee=judge)
+
+
+def _stores_half(run: Run) -> bool:
+    """What was trained and decodes in bf16 loses nothing in float16, and takes half the disk."""
+    return world.uses_bf16(world.choose_device(run.config.device), run.config.precision)
 
 
 def _train(
@@ -328,7 +338,7 @@ def _train(
             name=name,
             scalars=scalars,
         )
-        save_model(model, folder, config.text, config.decode)
+        save_model(model, folder, config.text, config.decode, half=_stores_half(run))
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
         return facts
 
@@ -371,7 +381,7 @@ def _search(
     """The teacher's k best for some sources, in batches of similar length: rows and results."""
     started = time.monotonic()
     done = 0
-    for batch in teacher.engine.plan(sources.lengths[indices.start : indices.stop], beams):
+    for batch in teacher.engine.plan(sources.part(indices).lengths, beams):
         search = partial(teacher.engine.search, sources, beams=beams)
         for rows, found in halved_until_it_fits(batch + indices.start, search):
             yield rows, found

@@ -128,8 +128,10 @@ def read_manifest(artifact: Path) -> dict[str, Any]:
 
 
 def check_artifact(artifact: Path) -> None:
-    """Every file named in the manifest is there, whole and unchanged."""
-    for name, facts in read_manifest(artifact)["files"].items():
+    """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
+    manifest = read_manifest(artifact)
+    files = {} if manifest.get("emptied") else manifest["files"]
+    for name, facts in files.items():
         path = artifact / name
         size = path.stat().st_size if path.is_file() else None
         if size is None:
@@ -141,6 +143,17 @@ def check_artifact(artifact: Path) -> None:
         else:
             continue
         raise UserError(f"{path}: {problem}: delete {artifact} and run 'emnat train' again to rebuild it.")
+
+
+def empty_artifact(artifact: Path) -> int:
+    """Delete the files of an artifact and keep its manifest, which goes on to say that it was made; bytes freed."""
+    manifest = read_manifest(artifact)
+    if manifest.get("emptied"):
+        return 0
+    write_atomically(artifact / MANIFEST, _as_json(manifest | {"emptied": True}))
+    for name in manifest["files"]:
+        (artifact / name).unlink(missing_ok=True)
+    return int(sum(facts["bytes"] for facts in manifest["files"].values()))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -207,7 +220,11 @@ def _write_manifest(
         "facts": facts,
         "files": files,
     }
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+    write_atomically(folder / MANIFEST, _as_json(manifest))
+
+
+def _as_json(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=1, ensure_ascii=False).encode()
 
 
 def _checksum(path: Path) -> str:

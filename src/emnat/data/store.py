@@ -7,8 +7,8 @@ says where each sequence starts.
 from __future__ import annotations
 
 import shutil
-from array import array
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from types import TracebackType
 
@@ -36,6 +36,12 @@ class Sequences(Sequence[Ints]):
         dtype = np.uint16 if width == 2 else np.uint32
         self._tokens: Ints = np.memmap(tokens, dtype, "r") if width else np.empty(0, dtype)
 
+    def part(self, rows: range) -> Sequences:
+        """Neighbouring sequences, as a store of their own over the same files."""
+        part = copy(self)
+        part._offsets = self._offsets[rows.start : rows.stop + 1]
+        return part
+
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
@@ -59,6 +65,10 @@ class Sequences(Sequence[Ints]):
         lengths: Ints = np.diff(self._offsets)
         return lengths
 
+    @property
+    def mean_length(self) -> float:
+        return float(self._offsets[-1] - self._offsets[0]) / len(self)
+
 
 def lengths_of(sequences: Sequence[Ints]) -> Ints:
     return (
@@ -67,17 +77,20 @@ def lengths_of(sequences: Sequence[Ints]) -> Ints:
 
 
 class SequenceWriter:
-    """Appends sequences; the offsets are written when it is closed without an error."""
+    """Appends sequences, keeping none; the offsets get their final form when it is closed without an error."""
 
     def __init__(self, folder: Path, name: str, vocabulary: int) -> None:
+        self._path = folder / f"{name}.offsets.npy"
         self._file = (folder / f"{name}.tokens").open("wb")
-        self._offsets_path = folder / f"{name}.offsets.npy"
+        self._offsets = self._path.with_suffix(".raw").open("w+b")
         self._dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-        self._lengths = array("q")  # 8 bytes a sequence is all that is kept of it
+        self._count = self._total = 0
+        self._offsets.write(np.int64(0).tobytes())
 
     def append(self, ids: Sequence[int] | Ints) -> None:
         self._file.write(np.asarray(ids, self._dtype).tobytes())
-        self._lengths.append(len(ids))
+        self._count, self._total = self._count + 1, self._total + len(ids)
+        self._offsets.write(np.int64(self._total).tobytes())
 
     def __enter__(self) -> SequenceWriter:
         return self
@@ -87,7 +100,13 @@ class SequenceWriter:
     ) -> None:
         self._file.close()
         if kind is None:
-            np.save(self._offsets_path, np.concatenate([[0], np.cumsum(np.frombuffer(self._lengths, np.int64))]))
+            with self._path.open("wb") as out:  # an .npy header, which has to say how many there are, then the offsets
+                header = {"descr": "<i8", "fortran_order": False, "shape": (self._count + 1,)}
+                np.lib.format.write_array_header_1_0(out, header)
+                self._offsets.seek(0)
+                shutil.copyfileobj(self._offsets, out)
+        self._offsets.close()
+        Path(self._offsets.name).unlink()
 
 
 def concatenate(parts: Sequence[Path], name: str, folder: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from emnat import world
-from emnat.data import Planned, collate, plan_decoding
+from emnat.data import Planned, Sequences, collate, plan_decoding
 from emnat.data.store import Ints, lengths_of
 from emnat.decoding import Translator
 from emnat.decoding.engine import halved_until_it_fits
@@ -20,6 +20,7 @@ from emnat.decoding.exported import ExportedStudent
 from emnat.progress import Work, log
 
 Floats = npt.NDArray[np.floating]
+_PART = 100_000  # sentences scored at once: a million lines take no more memory than these
 
 
 @torch.inference_mode()
@@ -91,7 +92,17 @@ def log_probs_of_lines(scorer: Translator, pairs: Iterable[tuple[str, str]], blo
         yield from log_probs_of_pairs(scorer, sources, targets, lengths, "scoring").tolist()
 
 
-def multimodality(log_probs: Floats, target_lengths: Ints) -> tuple[float, float]:
+def multimodality(student: Translator, sources: Sequences, targets: Sequences, name: str) -> tuple[float, float]:
     """CM (nats a sentence) and NCM (nats a token) of a student's training set under the student itself."""
-    cm = float(-np.mean(log_probs))
-    return cm, cm / float(np.mean(target_lengths))
+    sentences, tokens, log_prob = 0, 0, 0.0
+    for start in range(0, len(sources), _PART):
+        rows = range(start, min(start + _PART, len(sources)))
+        part = sources.part(rows), targets.part(rows)
+        lengths = np.maximum(part[0].lengths, part[1].lengths)
+        log_probs = log_probs_of_pairs(student, *part, lengths, name)
+        present = np.isfinite(log_probs)
+        sentences += int(present.sum())
+        tokens += int(part[1].lengths[present].sum())
+        log_prob += float(log_probs[present].sum())
+    cm = -log_prob / max(1, sentences)
+    return cm, cm * sentences / max(1, tokens)

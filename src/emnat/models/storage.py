@@ -58,12 +58,17 @@ class Stored:
     decode: Decode
 
 
-def save_model(model: AnyModel, folder: Path, text: Text, decode: Decode, name: str = "model") -> None:
-    """`NAME.safetensors`, and `config.json` (for another name: `NAME.json`) with all that is needed to load it."""
-    save_file(
-        {key: value.contiguous().cpu() for key, value in model.state_dict().items()},
-        folder / f"{name}.safetensors",
-    )
+def save_model(
+    model: AnyModel, folder: Path, text: Text, decode: Decode, name: str = "model", *, half: bool = False
+) -> None:
+    """`NAME.safetensors`, and `config.json` (for another name: `NAME.json`) with all that is needed to load it.
+
+    `half` stores 16 bits a weight, for models that compute in fewer (bf16) anyway; once loaded, weights have 32.
+    """
+    weights = {key: value.contiguous().cpu() for key, value in model.state_dict().items()}
+    if half:
+        weights = {key: value.half() if value.half().isfinite().all() else value for key, value in weights.items()}
+    save_file(weights, folder / f"{name}.safetensors")
     description = Description(model.kind, model.settings, model.vocabulary, model.max_tokens, text, decode)
     _description_path(folder, name).write_text(description.as_json(), encoding="utf-8")
 

@@ -89,7 +89,7 @@ class RunResults:
         for stage in self.stages:
             for kind in ("distilled", "targets"):  # a student that is not amortised learns the selected targets
                 path = self.run.artifact(f"{stage.name}/{kind}")
-                if path.exists():
+                if (path / "train.target.tokens").exists():  # it may have been emptied
                     columns.append((label(stage), Sequences(path, "train.target")))
                     break
         rows = range(min(5_000, len(columns[0][1])))

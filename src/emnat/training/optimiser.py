@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay; warm-up, then the inverse square root of the step."""
+"""Adam with decoupled weight decay; warm-up, then decay with the root of the step or in a straight line."""
 
 from __future__ import annotations
 
@@ -25,5 +25,9 @@ def make_optimiser(model: nn.Module, settings: Training) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, settings: Training) -> float:
-    """Of step 1, 2, …: linear up to the peak at `warmup`, then falling with the square root."""
-    return settings.learning_rate * min(step / settings.warmup, math.sqrt(settings.warmup / step))
+    """Of step 1, 2, …: linear up to the peak at `warmup`, then falling; `linear` ends just above 0."""
+    if step <= settings.warmup:
+        return settings.learning_rate * step / settings.warmup
+    if settings.decay == "sqrt":
+        return settings.learning_rate * math.sqrt(settings.warmup / step)
+    return settings.learning_rate * (settings.steps + 1 - step) / (settings.steps + 1 - settings.warmup)

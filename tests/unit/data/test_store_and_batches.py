@@ -29,6 +29,18 @@ def test_store_round_trip(tmp_path: Path, vocabulary: int, width: int) -> None:
     assert isinstance(store[0].base, np.memmap)
 
 
+def test_a_part_of_a_store(tmp_path: Path) -> None:
+    rows = [[i] * i for i in range(10)]
+    part = write(tmp_path, rows).part(range(3, 7))
+    assert [row.tolist() for row in part] == rows[3:7]
+    assert part.lengths.tolist() == [3, 4, 5, 6]
+    assert part.mean_length == 4.5
+    ids, lengths = part.padded(np.array([1, 3]), 7, 0)
+    assert ids.tolist() == [[4] * 4 + [0] * 3, [6] * 6 + [0]]
+    assert lengths.tolist() == [4, 6]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.offsets.npy", "x.tokens"]
+
+
 def test_concatenated_parts_are_the_whole(tmp_path: Path) -> None:
     rows = [[i] * i for i in range(10)]
     for name, part in (("a", rows[:4]), ("b", rows[4:4]), ("c", rows[4:])):

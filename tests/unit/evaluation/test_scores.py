@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from emnat.config import Text
+from emnat.data import Sequences, SequenceWriter
 from emnat.data.grammar import draw_pairs
 from emnat.data.prepare import evaluation_set_from_pairs
 from emnat.decoding import Translator
-from emnat.evaluation import log_probs_of_pairs, multimodality, score_outputs
+from emnat.evaluation import multimodality, score_outputs
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.scores import repeat_rate
 from emnat.models import NAT
@@ -59,13 +60,19 @@ def test_repeat_rate_sees_through_concat() -> None:
     assert repeat_rate([[]]) == 0.0
 
 
-def test_ncm_by_hand(tiny_student: NAT) -> None:
-    """Eq. 4 from every position's probability, one by one."""
+@pytest.mark.parametrize("part", [1, 100])
+def test_ncm_by_hand(tiny_student: NAT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """Eq. 4 from every position's probability, one by one; scored in parts or at once."""
+    monkeypatch.setattr("emnat.evaluation.likelihood._PART", part)
     sources = [np.array([5, 6, 7]), np.array([8])]
     targets = [np.array([4, 5]), np.array([6, 7, 8])]
     translator = Translator(tiny_student, TextPipeline(Text(), Vocabulary(SERIALIZED, "x")), torch.device("cpu"))
-    found = log_probs_of_pairs(translator, sources, targets, np.array([3, 3]), "test")
-    cm, ncm = multimodality(found, np.array([2, 3]))
+    for name, side in (("source", sources), ("target", targets)):
+        with SequenceWriter(tmp_path, name, 20) as writer:
+            for ids in side:
+                writer.append(ids)
+    stores = (Sequences(tmp_path, name) for name in ("source", "target"))
+    cm, ncm = multimodality(translator, *stores, "test")
     total = 0.0
     with torch.inference_mode():
         for source, target in zip(sources, targets, strict=True):

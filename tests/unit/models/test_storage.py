@@ -5,12 +5,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from emnat.config import Decode, Text
 from emnat.errors import UserError
 from emnat.models import NAT, load_model, save_model
 
 CPU = torch.device("cpu")
+
+
+def test_half_of_the_bits_on_disk_all_of_them_in_memory(tmp_path: Path, tiny_student: NAT) -> None:
+    with torch.no_grad():
+        tiny_student.length_head.weight[0, 0] = 1e6  # more than 16 bits can say: this tensor keeps all of its own
+    save_model(tiny_student, tmp_path, Text(), Decode(), half=True)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {value.dtype for value in stored.values()} == {torch.float16, torch.float32}
+    loaded = load_model(tmp_path, CPU).model.state_dict()
+    for name, value in tiny_student.state_dict().items():
+        assert loaded[name].dtype == torch.float32
+        assert torch.allclose(loaded[name], value, rtol=1e-3, atol=1e-7)
 
 
 def test_round_trip(tiny_student: NAT, tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def test_schedule() -> None:
     assert learning_rate(50, settings) == pytest.approx(0.5)
     assert learning_rate(100, settings) == pytest.approx(1.0)
     assert learning_rate(400, settings) == pytest.approx(0.5)
+    straight = Training(learning_rate=1.0, warmup=100, steps=299, decay="linear")
+    assert [learning_rate(step, straight) for step in (50, 100, 200, 299)] == pytest.approx([0.5, 1.0, 0.5, 0.005])
 
 
 def test_a_loss_that_is_no_number_is_explained(tmp_path: Path, seed: int) -> None:
