@@ -82,6 +82,23 @@ def test_rebuilding_a_lost_stage_gives_the_same_bytes(finished: Path, emnat: Emn
     assert checksums(run) == checksums(finished / "run")
 
 
+def test_a_slim_run_goes_on_as_a_whole_one(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    whole, slim = tmp_path / "whole", tmp_path / "slim"
+    shutil.copytree(finished, whole)
+    emnat("train", "config.toml", "em.patience=9", "em.iterations=3", cwd=whole)
+    shutil.copytree(whole, slim)
+    emptied = emnat("slim", "run", cwd=slim).stdout.decode()
+    assert "freed" in emptied
+    assert len(checksums(slim / "run")) < len(checksums(whole / "run"))
+    assert (slim / "run/free-1/teacher/model.safetensors").exists()  # the referee
+    assert b"nothing to delete" in emnat("slim", "run", cwd=slim).stdout
+    for folder in (whole, slim):
+        emnat("train", "config.toml", "em.patience=9", "em.iterations=4", cwd=folder)
+    left, wanted = checksums(slim / "run"), checksums(whole / "run")
+    assert left == {name: wanted[name] for name in left}
+    assert any(name.startswith(("free-4/", "bounded-4/")) for name in left)
+
+
 def test_translate_is_a_filter(finished: Path, emnat: Emnat) -> None:
     source = (finished / "corpus/test.de").read_bytes()
     lines = source.split(b"\n")

@@ -8,7 +8,7 @@ import pytest
 
 from emnat.config import build_config
 from emnat.errors import UserError
-from emnat.workspace import find_run, locked, open_run, read_facts, read_manifest, scratch
+from emnat.workspace import empty_artifact, find_run, locked, open_run, read_facts, read_manifest, scratch
 
 
 def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
@@ -39,6 +39,15 @@ def test_another_parent_means_another_artifact(tmp_path: Path) -> None:
     run = open_run(config_for(tmp_path / "run"))
     run.build("model", ["t1"], lambda folder: {"student": "t1"})
     assert read_facts(run.build("model", ["t2"], lambda folder: {"student": "t2"})) == {"student": "t2"}
+
+
+def test_an_emptied_artifact_still_says_that_it_was_made(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+    made = run.build("a", [], lambda folder: {"bytes": (folder / "big").write_bytes(bytes(1000))})
+    assert empty_artifact(made) == 1000
+    assert empty_artifact(made) == 0
+    assert [path.name for path in made.iterdir()] == ["manifest.json"]
+    assert read_facts(run.build("a", [], lambda folder: {"bytes": 0})) == {"bytes": 1000}
 
 
 def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:
