@@ -125,6 +125,7 @@ class EM(Section):
     posterior_weight: Annotated[float, Field(ge=0)] = 1.0  # λ of the rule `posterior`
     distill_beam: Positive = 20
     propose_beam: Positive = 5
+    candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher
     bounds: bool = True  # after a drop, go back and continue with quality bounds
     patience: Positive = 1  # iterations without a new best before the bounded branch (or EM) stops
     amortised: bool = True  # false: students learn from the selected targets, not from the teacher's

@@ -34,7 +34,7 @@ from emnat.data import (
 )
 from emnat.data.store import Ints
 from emnat.decoding import Hypotheses, Translator
-from emnat.decoding.engine import halved_until_it_fits
+from emnat.decoding.engine import Engine, halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
 from emnat.evaluation import (
     log_probs_of_candidates,
@@ -157,7 +157,9 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
 
     def make_part(folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
-        for rows, found in _search(load(run, teacher), corpus.sources, indices, run.config.em.distill_beam, work):
+        engine = load(run, teacher).engine
+        search = partial(engine.search, corpus.sources, beams=run.config.em.distill_beam)
+        for rows, found in _decode(engine, search, corpus.sources, indices, run.config.em.distill_beam, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
             best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
@@ -191,7 +193,11 @@ def propose(
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
         lists: dict[int, list[Ints]] = {}
-        for rows, found in _search(models[1], corpus.sources, indices, beams, work):
+        engine = models[1].engine
+        ways = {"beam": engine.search, "sample": engine.sample}
+        torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
+        search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
+        for rows, found in _decode(engine, search, corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
             source_BS, source_lengths_B = (part.to(models[0].device) for part in collate_sources(corpus.sources, rows))
             batch_scores = log_probs_of_candidates(models, (source_BS, source_lengths_B), tokens_BKT, lengths_BK)
@@ -375,14 +381,13 @@ def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int
     joined.flush()
 
 
-def _search(
-    teacher: Translator, sources: Sequences, indices: range, beams: int, work: Work
+def _decode(
+    teacher: Engine, search: Callable[[Ints], Hypotheses], sources: Sequences, indices: range, beams: int, work: Work
 ) -> Iterator[tuple[Ints, Hypotheses]]:
-    """The teacher's k best for some sources, in batches of similar length: rows and results."""
+    """The teacher's outputs for some sources, in batches of similar length: rows and what `search` finds for them."""
     started = time.monotonic()
     done = 0
-    for batch in teacher.engine.plan(sources.part(indices).lengths, beams):
-        search = partial(teacher.engine.search, sources, beams=beams)
+    for batch in teacher.plan(sources.part(indices).lengths, beams):
         for rows, found in halved_until_it_fits(batch + indices.start, search):
             yield rows, found
             done += len(rows)

@@ -22,6 +22,7 @@ from emnat.data import collate_sources, plan_decoding
 from emnat.data.store import Ints
 from emnat.decoding.beam import BeamSearch, Hypotheses, cache_size
 from emnat.decoding.one_pass import decode_in_one_pass
+from emnat.decoding.sampling import sample
 from emnat.errors import UserError
 from emnat.graphs import Graphs
 from emnat.models import NAT, AnyModel, Teacher
@@ -100,6 +101,15 @@ class Engine:
             part.to(self._device, non_blocking=True) for part in (source_BS, source_lengths_B, limits_B)
         )
         return search.run(source_BS, source_lengths_B, limits_B, exact=exact_lengths is not None)
+
+    def sample(self, sources: Ids, indices: Ints, beams: int) -> Hypotheses:
+        """As many outputs of each source of a batch, drawn from a teacher's distribution."""
+        assert isinstance(self._model, Teacher)
+        source_BS, source_lengths_B = (part.to(self._device) for part in self._collate(sources, indices))
+        limits_B = self._longest_output(source_lengths_B)
+        with torch.inference_mode():
+            state = self._model.state(len(indices), source_BS.shape[1], beams, cache_size(int(limits_B.max())))
+        return sample(state, source_BS, source_lengths_B, limits_B, beams)
 
     def plan(self, source_lengths: Ints, rows_each: int) -> list[Ints]:
         """Batches for `rows_each` beams or candidates of each source; the longest sources come first."""
