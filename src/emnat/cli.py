@@ -33,7 +33,7 @@ from emnat.evaluation import log_probs_of_lines, measure_latency, measure_studen
 from emnat.export import Format, Precision, export_model
 from emnat.models import Teacher
 from emnat.progress import log
-from emnat.report import collect, print_tables, write_page, write_results_file
+from emnat.report import claims_as_json, collect, print_tables, write_page, write_results_file
 from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
@@ -306,7 +306,7 @@ def _train(run: Run) -> None:
 def _report(run: Run, as_json: bool, page: Path | None) -> None:
     results = collect(run)
     if as_json:
-        print(json.dumps(results.as_json(), indent=1))
+        print(json.dumps(results.as_json() | claims_as_json(results), indent=1))
         return
     write_results_file(results)
     page = page or run.directory / "report.html"

@@ -11,10 +11,13 @@ from emnat.evaluation.measures import (
     validation_score,
 )
 from emnat.evaluation.scores import score_outputs
+from emnat.evaluation.significance import Comparison, compare_outputs
 
 __all__ = [
     "DECODERS",
+    "Comparison",
     "batch_1_latency",
+    "compare_outputs",
     "decoder_name",
     "log_probs_of_candidates",
     "log_probs_of_lines",

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 
 from emnat._version import __version__
+from emnat.report.claims import claims, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
 from emnat.report.tables import main_rows
@@ -35,6 +36,10 @@ def write_page(results: RunResults, path: Path) -> None:
         "<h2>Results</h2>",
         _main_table(results),
         f"<p class=note>BLEU: {escape(results.signature)}. {_latency_note(results)}</p>",
+        "<h2>Better than the step before?</h2>",
+        _claims_table(results),
+        "<p class=note>p: paired bootstrap on the test set, 1,000 samples. The gap: from the baseline, in one pass, "
+        "to the teacher.</p>",
         "<h2>Convergence</h2>",
         convergence_svg(results),
         _convergence_table(results),
@@ -80,6 +85,17 @@ def _convergence_table(results: RunResults) -> str:
         numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["validation"]]
         lines.append([label(stage) + chosen, *map(_number, numbers), _number(row["ncm"], 4)])
     return _table(["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM"], lines)
+
+
+def _claims_table(results: RunResults) -> str:
+    shares = gap_closed(results)
+    lines = []
+    for claim in claims(results):
+        found, share = claim.found, shares.get(claim.better)
+        verdict = "" if found.better else " (no)"
+        numbers = [_number(found.before), _number(found.after), f"{found.p:.3f}{verdict}"]
+        lines.append([f"{claim.better}, than {claim.than}", *numbers, "" if share is None else f"{share:.0%}"])
+    return _table(["", "before", "after", "p", "of the gap closed"], lines)
 
 
 def _latency_note(results: RunResults) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from emnat.report.claims import claims, gap_closed
 from emnat.report.collect import RunResults, Stage, label
 
 
@@ -39,6 +40,7 @@ def main_rows(results: RunResults) -> list[MainRow]:
 def print_tables(results: RunResults, console: Console) -> None:
     console.print(_main_table(results))
     console.print(_convergence_table(results))
+    console.print(_claims_table(results))
     console.print(f"BLEU: {results.signature}", style="dim")
     if not results.final:
         console.print("This run is not finished; 'emnat train' goes on with it.", style="yellow")
@@ -80,6 +82,20 @@ def _convergence_table(results: RunResults) -> Table:
             _number(row["ncm"], 3),
             _number(row["validation"]),
         )
+    return table
+
+
+def _claims_table(results: RunResults) -> Table:
+    shares = gap_closed(results)
+    table = Table(title="Better than the step before? (paired bootstrap)")
+    for heading in ("", "than", "BLEU", "p", "of the gap to the teacher"):
+        table.add_column(heading, justify="left" if heading in ("", "than") else "right")
+    for claim in claims(results):
+        share = shares.get(claim.better)
+        found = claim.found
+        change = f"{found.before:.2f} → {found.after:.2f}"
+        note = "" if found.better else " (no)"
+        table.add_row(claim.better, claim.than, change, f"{found.p:.3f}{note}", "" if share is None else f"{share:.0%}")
     return table
 
 

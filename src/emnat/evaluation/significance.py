@@ -1,0 +1,36 @@
+"""Whether one output is better than another by more than chance: sacrebleu's paired bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest, Result
+
+_SAMPLES = 1_000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: float  # BLEU
+    after: float
+    p: float  # of so large a difference, were the two equally good
+
+    @property
+    def better(self) -> bool:
+        return self.after > self.before and self.p < 0.05
+
+
+def compare_outputs(
+    before: Sequence[str], after: Sequence[str], references: Sequence[str], lowercase: bool
+) -> Comparison:
+    """Of two outputs, tokenised, for the same sentences."""
+    metric = BLEU(tokenize="none", lowercase=lowercase, force=True, references=[list(references)])
+    systems: list[tuple[str, Sequence[str]]] = [("before", before), ("after", after)]
+    _, scores = PairedTest(systems, {"BLEU": metric}, references=None, test_type="bs", n_samples=_SAMPLES)()
+    first, second = scores["BLEU"]
+    assert isinstance(first, Result)
+    assert isinstance(second, Result)
+    assert second.p_value is not None
+    return Comparison(first.score, second.score, second.p_value)
