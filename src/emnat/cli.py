@@ -33,7 +33,15 @@ from emnat.evaluation import log_probs_of_lines, measure_latency, measure_studen
 from emnat.export import Format, Precision, export_model
 from emnat.models import Teacher
 from emnat.progress import log
-from emnat.report import claims_as_json, collect, print_tables, write_page, write_results_file
+from emnat.report import (
+    claims_as_json,
+    collect,
+    compare_runs,
+    print_comparison,
+    print_tables,
+    write_page,
+    write_results_file,
+)
 from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
@@ -168,12 +176,22 @@ def evaluate(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run directory; several are compared.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and write nothing.")] = False,
     page: Annotated[Path | None, typer.Option(help="Where to write the page (default: RUN/report.html).")] = None,
+    iteration: Annotated[
+        int | None, typer.Option(min=1, help="Of several runs: this iteration (default: the chosen one).")
+    ] = None,
 ) -> None:
-    """Print the paper's tables for a run, and write one self-contained HTML page."""
-    _report(find_run(run), as_json, page)
+    """Print the paper's tables for a run, and write one self-contained HTML page; or set several runs side by side."""
+    if len(runs) == 1:
+        _report(find_run(runs[0]), as_json, page)
+        return
+    lines = compare_runs([collect(find_run(run)) for run in runs], iteration)
+    if as_json:
+        print(json.dumps([line.as_json() for line in lines], indent=1))
+    else:
+        print_comparison(lines, console)
 
 
 @app.command()

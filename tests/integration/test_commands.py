@@ -52,6 +52,10 @@ def test_report_json(finished: Path, emnat: Emnat) -> None:
         assert row["ncm"] > 0
     assert report["final"] in report["iterations"]
     assert "tok:none" in report["signature"]
+    assert {claim["better"] for claim in report["significance"]} >= {"+ EM", "+ EM + ODD"}
+    gap = report["iterations"][0]["teacher_bleu"] - report["iterations"][0]["bleu"]["argmax"]
+    come = report["final"]["bleu"]["odd"] - report["iterations"][0]["bleu"]["argmax"]
+    assert report["gap_closed"]["+ EM + ODD"] == pytest.approx(come / gap)
 
 
 def test_report_page_is_self_contained(finished: Path, emnat: Emnat) -> None:
@@ -97,6 +101,11 @@ def test_a_slim_run_goes_on_as_a_whole_one(finished: Path, emnat: Emnat, tmp_pat
     left, wanted = checksums(slim / "run"), checksums(whole / "run")
     assert left == {name: wanted[name] for name in left}
     assert any(name.startswith(("free-4/", "bounded-4/")) for name in left)
+    same = json.loads(emnat("report", "whole/run", "slim/run", "--iteration", "1", "--json", cwd=tmp_path).stdout)
+    assert same[0]["bleu"] == same[1]["bleu"]
+    assert same[1]["settings"] == []
+    assert not any(found["p"] < 0.05 for found in same[1]["against_first"].values())
+    assert b"mean" in emnat("report", "whole/run", "slim/run", cwd=tmp_path).stdout
 
 
 def test_translate_is_a_filter(finished: Path, emnat: Emnat) -> None:

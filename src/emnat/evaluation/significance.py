@@ -33,4 +33,5 @@ def compare_outputs(
     assert isinstance(first, Result)
     assert isinstance(second, Result)
     assert second.p_value is not None
-    return Comparison(first.score, second.score, second.p_value)
+    # sacrebleu counts samples that differ by *more* than the scores do, which are none if the outputs are the same.
+    return Comparison(first.score, second.score, second.p_value if first.score != second.score else 1.0)

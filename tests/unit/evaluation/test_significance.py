@@ -44,4 +44,5 @@ def test_against_an_own_bootstrap(before: float, after: float, better: bool) -> 
 def test_equal_outputs_are_not_better() -> None:
     found = compare_outputs(damaged(1, 0.3), damaged(1, 0.3), REFERENCES, lowercase=True)
     assert found.before == found.after
+    assert found.p == 1.0
     assert not found.better
