@@ -155,9 +155,8 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
     """Ŷ: the teacher's best output for every training source."""
     name = f"{stage}/distilled"
 
-    def make_part(folder: Path, indices: range, work: Work) -> None:
+    def make_part(engine: Engine, folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
-        engine = load(run, teacher).engine
         search = partial(engine.search, corpus.sources, beams=run.config.em.distill_beam)
         for rows, found in _decode(engine, search, corpus.sources, indices, run.config.em.distill_beam, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
@@ -167,7 +166,8 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
                 writer.append(best[i])
 
     def make(folder: Path) -> dict[str, Any]:
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", make_part)
+        make_each = partial(make_part, load(run, teacher).engine)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", make_each)
         concatenate(parts, "train.target", folder)
         return {"length": Sequences(folder, "train.target").mean_length}
 
@@ -187,9 +187,7 @@ def propose(
     targets are scored too, since a bounded selection may have to keep them."""
     name = f"{stage}/candidates"
 
-    def make_part(folder: Path, indices: range, work: Work) -> None:
-        loaded = {model: load(run, model) for model in (student, teacher, referee)}
-        models = [loaded[model] for model in (student, teacher, referee)]
+    def make_part(models: Sequence[Translator], folder: Path, indices: range, work: Work) -> None:
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
         lists: dict[int, list[Ints]] = {}
@@ -212,7 +210,9 @@ def propose(
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", make_part)
+        loaded = {model: load(run, model) for model in (student, teacher, referee)}  # the referee may be the teacher
+        make_each = partial(make_part, [loaded[model] for model in (student, teacher, referee)])
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", make_each)
         concatenate(parts, "candidates", folder)
         _join_scores(parts, folder, (3, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}

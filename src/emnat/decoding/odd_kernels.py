@@ -20,7 +20,8 @@ def top_3(scores_BTV: Tensor) -> tuple[Tensor, Tensor]:
     labels_BTR = torch.empty((batch, length, 3), dtype=torch.long, device=scores_BTV.device)
     if batch * length:
         block = min(4096, triton.next_power_of_2(labels))
-        _top_3_kernel[(batch * length,)](scores_BTV, values_BTR, labels_BTR, labels, block, num_warps=8)
+        chunks = triton.next_power_of_2(triton.cdiv(labels, block))
+        _top_3_kernel[(batch * length,)](scores_BTV, values_BTR, labels_BTR, labels, block, chunks, num_warps=8)
     return values_BTR, labels_BTR
 
 
@@ -39,35 +40,39 @@ def best_path(scores_BTR: Tensor, labels_BTR: Tensor, lengths_B: Tensor) -> tupl
 
 
 @triton.jit
-def _top_3_kernel(scores, values, labels, count, block: tl.constexpr):
-    """One position: every lane keeps its three best labels, then the best lane gives up its first, three times."""
+def _top_3_kernel(scores, values, labels, count, block: tl.constexpr, chunks: tl.constexpr):
+    """One position. Every lane goes through its labels (one of each chunk) and keeps the best: no more work than an argmax.
+    The three best labels belong to the three best lanes, so only theirs are looked at again."""
     row = tl.program_id(0).to(tl.int64)
+    scores += row * count
     lane = tl.arange(0, block)
-    nothing = float("-inf")
-    v1 = tl.full((block,), nothing, tl.float32)
-    v2, v3 = v1, v1
-    i1 = lane * 0 + count
-    i2, i3 = i1, i1
-    for start in range(0, count, block):
-        at = start + lane
-        v = tl.load(scores + row * count + at, mask=at < count, other=nothing).to(tl.float32)
-        known = at < count
-        # A label of score -inf still comes before none at all.
-        first = known & ((v > v1) | (i1 == count))
-        second = known & ((v > v2) | (i2 == count))
-        third = known & ((v > v3) | (i3 == count))
-        v3, i3 = tl.where(second, v2, tl.where(third, v, v3)), tl.where(second, i2, tl.where(third, at, i3))
-        v2, i2 = tl.where(first, v1, tl.where(second, v, v2)), tl.where(first, i1, tl.where(second, at, i2))
-        v1, i1 = tl.where(first, v, v1), tl.where(first, at, i1)
+    v = tl.load(scores + lane, mask=lane < count, other=float("-inf")).to(tl.float32)
+    at = tl.where(lane < count, lane, count)
+    for start in range(block, count, block):
+        known = start + lane < count
+        new = tl.load(scores + start + lane, mask=known, other=float("-inf")).to(tl.float32)
+        better = new > v
+        v, at = tl.where(better, new, v), tl.where(better, start + lane, at)
+
+    again = tl.arange(0, 4 * chunks)  # the labels of three lanes; the last quarter is idle
+    label_again = again * 0 + count
     for rank in tl.static_range(3):
-        best = tl.max(v1, 0)
-        label = tl.min(tl.where(v1 == best, i1, count), 0)
+        best = tl.max(v, 0)
+        label = tl.min(tl.where(v == best, at, count), 0)
+        mine = again // chunks == rank
+        label_again = tl.where(mine, label % block + (again % chunks) * block, label_again)
+        taken = at == label
+        v, at = tl.where(taken, float("-inf"), v), tl.where(taken, count, at)
+
+    label_again = tl.where(label_again < count, label_again, count)
+    v = tl.load(scores + label_again, mask=label_again < count, other=float("-inf")).to(tl.float32)
+    for rank in tl.static_range(3):
+        best = tl.max(v, 0)
+        label = tl.min(tl.where(v == best, label_again, count), 0)
         tl.store(values + row * 3 + rank, best)
         tl.store(labels + row * 3 + rank, label.to(tl.int64))
-        taken = i1 == label
-        v1, i1 = tl.where(taken, v2, v1), tl.where(taken, i2, i1)
-        v2, i2 = tl.where(taken, v3, v2), tl.where(taken, i3, i2)
-        v3, i3 = tl.where(taken, nothing, v3), tl.where(taken, count, i3)
+        taken = label_again == label
+        v, label_again = tl.where(taken, float("-inf"), v), tl.where(taken, count, label_again)
 
 
 @triton.jit
