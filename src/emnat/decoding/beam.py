@@ -104,21 +104,23 @@ class BeamSearch:
         self, model: Steps, sentences: int, beams: int, size: int, alpha: float, device: torch.device, captured: bool
     ) -> None:
         self._model, self._beams, self._size, self._alpha = model, beams, size, alpha
-        self._captured = captured
+        self._captured, self._device = captured, device
         self._state = _room(sentences, beams, size, device)
         self._sentence_B = torch.arange(sentences, device=device)  # which of the sentences asked for an open row is
-        self._begin, self._turn = Graphs(self._start, device, captured), Graphs(self._advance, device, captured)
+        # A search used once must not hold on to itself: its caches would wait for the garbage collector.
+        self._graphs = self._make_graphs() if captured else None
 
     @torch.inference_mode()
     def run(
         self, source_BS: Tensor, source_lengths_B: Tensor, max_lengths_B: Tensor, exact: bool = False
     ) -> Hypotheses:
         """An output of `max_lengths_B` tokens must end there; an `exact` one may end nowhere else."""
-        self._begin((source_BS, source_lengths_B, max_lengths_B))
+        begin, advance = self._graphs or self._make_graphs()
+        begin((source_BS, source_lengths_B, max_lengths_B))
         results = self._state
         for length in range(self._size + 1):
             seen = cache_size(length)
-            self._turn((), seen, exact)
+            advance((), seen, exact)
             if length % _LOOK == _LOOK - 1 and length < self._size:
                 open_X = (~self._state.done_B).nonzero()[:, 0]
                 if len(open_X) == 0:
@@ -128,6 +130,10 @@ class BeamSearch:
         if results is not self._state:
             self._hand_over(results)
         return _best_first(results)
+
+    def _make_graphs(self) -> tuple[Graphs, Graphs]:
+        start, advance = (Graphs(step, self._device, self._captured) for step in (self._start, self._advance))
+        return start, advance
 
     def _start(self, source_BS: Tensor, source_lengths_B: Tensor, limits_B: Tensor) -> tuple[Tensor, ...]:
         self._model.begin(source_BS, source_lengths_B)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -47,7 +47,9 @@ class Engine:
         self._model = _as_decoded(model, device, precision)
         self._referee = None if referee is None else _as_decoded(referee, device, precision)
         self._device, self._settings = device, settings
-        self._passes, self._large_passes = (Graphs(self._one_pass, device, enabled) for enabled in (True, False))
+        # (Not a method of its own: then engines, with their weights and graphs, go when nobody uses them any more.)
+        one_pass = partial(_one_pass, self._model, self._referee, settings.length_penalty)
+        self._passes, self._large_passes = (Graphs(one_pass, device, enabled) for enabled in (True, False))
         self._output_sizes: dict[int, int] = {}  # for each padded source size, room enough for all outputs so far
         self._searches: dict[tuple[int, ...], BeamSearch] = {}
 
@@ -126,23 +128,6 @@ class Engine:
                 for index, ids in zip(indices, outputs, strict=True):
                     results[index] = ids
         return results
-
-    def _one_pass(
-        self, input_BX: Tensor, size: int | None, decoder: NarDecoder, candidates: int, rescored: bool
-    ) -> tuple[Tensor]:
-        assert isinstance(self._model, NAT)
-        results = decode_in_one_pass(
-            self._model,
-            input_BX[:, :-2],
-            input_BX[:, -2],
-            input_BX[:, -1],
-            size,
-            decoder,
-            candidates,
-            self._referee if rescored else None,
-            self._settings.length_penalty,
-        )
-        return (torch.cat([part.view(len(input_BX), -1) for part in results], dim=1),)
 
     def _room_for_search(self, sentences: int, source_size: int, beams: int, size: int) -> BeamSearch:
         assert isinstance(self._model, Teacher)
@@ -223,6 +208,32 @@ def halved_until_it_fits(indices: Ints, function: Callable[[Ints], Result]) -> I
             pending[:0] = np.array_split(part, 2)
         else:
             yield part, result
+
+
+def _one_pass(
+    student: AnyModel,
+    referee: Teacher | None,
+    alpha: float,
+    input_BX: Tensor,
+    size: int | None,
+    decoder: NarDecoder,
+    candidates: int,
+    rescored: bool,
+) -> tuple[Tensor]:
+    """One tensor in (sources, their lengths, exact lengths), one out (tokens, lengths, lengths wanted)."""
+    assert isinstance(student, NAT)
+    results = decode_in_one_pass(
+        student,
+        input_BX[:, :-2],
+        input_BX[:, -2],
+        input_BX[:, -1],
+        size,
+        decoder,
+        candidates,
+        referee if rescored else None,
+        alpha,
+    )
+    return (torch.cat([part.view(len(input_BX), -1) for part in results], dim=1),)
 
 
 def _as_decoded(model: SomeModel, device: torch.device, precision: str) -> SomeModel:

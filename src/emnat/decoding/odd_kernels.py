@@ -41,7 +41,7 @@ def best_path(scores_BTR: Tensor, labels_BTR: Tensor, lengths_B: Tensor) -> tupl
 
 @triton.jit
 def _top_3_kernel(scores, values, labels, count, block: tl.constexpr, chunks: tl.constexpr):
-    """One position. Every lane goes through its labels (one of each chunk) and keeps the best: no more work than an argmax.
+    """One position. Every lane goes through its labels (one of each chunk) and keeps the best: the work of an argmax.
     The three best labels belong to the three best lanes, so only theirs are looked at again."""
     row = tl.program_id(0).to(tl.int64)
     scores += row * count

@@ -8,6 +8,7 @@ compiled, too, which fuses what stands between the matrix products.
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -32,13 +33,13 @@ class Updates:
         device: torch.device,
         precision: str,
     ) -> None:
-        self._model, self._optimiser, self._settings = model, optimiser, settings
-        self._device, self._precision = device, precision
-        self._parameters = list(model.parameters())
-        # Graphs for every combination of several batches' shapes would be too many.
+        self._model, self._optimiser = model, optimiser
         if device.type == "cuda" and settings.steps >= _WORTH_COMPILING and _can_compile():
             _compile(model)
-        self._graphs = Graphs(self._update, device, enabled=settings.accumulate == 1)
+        # (Not a method: then the graphs, and the memory they hold, go with the training.)
+        update = partial(_update, model, optimiser, settings, device, precision)
+        # Graphs for every combination of several batches' shapes would be too many.
+        self._graphs = Graphs(update, device, enabled=settings.accumulate == 1)
 
     def make(self, batches: list[Batch], rate: float) -> Tensor:
         """An update from the gradients of all batches together; gives the loss per target token."""
@@ -47,20 +48,28 @@ class Updates:
         (loss,) = self._graphs(tuple(tensor for batch in batches for tensor in batch.tensors()))
         return loss.clone()
 
-    def _update(self, *tensors: Tensor) -> tuple[Tensor]:
-        batches = [Batch(*tensors[i : i + 4]) for i in range(0, len(tensors), 4)]
-        self._optimiser.zero_grad(set_to_none=True)
-        tokens = torch.stack([batch.target_lengths_B.sum() for batch in batches]).sum()
-        total = torch.zeros((), device=self._device)
-        for batch in batches:
-            with world.autocast(self._device, self._precision):
-                summed = self._model.loss(*batch.tensors(), self._settings.label_smoothing)
-            loss = summed / tokens
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.clip)
-        self._optimiser.step()
-        return (total,)
+
+def _update(
+    model: AnyModel,
+    optimiser: torch.optim.Optimizer,
+    settings: Training,
+    device: torch.device,
+    precision: str,
+    *tensors: Tensor,
+) -> tuple[Tensor]:
+    batches = [Batch(*tensors[i : i + 4]) for i in range(0, len(tensors), 4)]
+    optimiser.zero_grad(set_to_none=True)
+    tokens = torch.stack([batch.target_lengths_B.sum() for batch in batches]).sum()
+    total = torch.zeros((), device=device)
+    for batch in batches:
+        with world.autocast(device, precision):
+            summed = model.loss(*batch.tensors(), settings.label_smoothing)
+        loss = summed / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+    optimiser.step()
+    return (total,)
 
 
 def _can_compile() -> bool:
