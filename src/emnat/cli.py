@@ -34,6 +34,7 @@ from emnat.export import Format, Precision, export_model
 from emnat.models import Teacher
 from emnat.progress import log
 from emnat.report import (
+    claims,
     claims_as_json,
     collect,
     compare_runs,
@@ -323,13 +324,14 @@ def _train(run: Run) -> None:
 
 def _report(run: Run, as_json: bool, page: Path | None) -> None:
     results = collect(run)
+    made = claims(results)
     if as_json:
-        print(json.dumps(results.as_json() | claims_as_json(results), indent=1))
+        print(json.dumps(results.as_json() | claims_as_json(results, made), indent=1))
         return
     write_results_file(results)
     page = page or run.directory / "report.html"
-    write_page(results, page)
-    print_tables(results, console)
+    write_page(results, made, page)
+    print_tables(results, made, console)
     console.print(f"Report: {page}", soft_wrap=True)
 
 

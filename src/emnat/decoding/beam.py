@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from emnat.decoding.top import top_k
+from emnat.decoding.top import top_k_sums
 from emnat.graphs import Graphs
 from emnat.text.subwords import BOS, EOS, PAD
 
@@ -166,12 +166,10 @@ class BeamSearch:
         self._keep_best_finished(ending_BK.masked_fill(cannot_end_B1, -torch.inf))
 
         log_probs_BKV[..., EOS] = -torch.inf
-        next_BKK, labels_BKK = top_k(log_probs_BKV, min(self._beams, log_probs_BKV.shape[-1]), in_order=False)
-        totals_BX = (state.open_scores_BK[..., None] + next_BKK).flatten(1)
-        scores_BK, chosen_BK = _top(totals_BX.masked_fill(at_limit_B1, -torch.inf), self._beams)
-        from_beam_BK = chosen_BK // next_BKK.shape[-1]
+        open_BK = state.open_scores_BK.masked_fill(at_limit_B1, -torch.inf)
+        scores_BK, from_beam_BK, labels_BK = top_k_sums(open_BK, log_probs_BKV, self._beams)
         state.open_scores_BK.copy_(scores_BK)
-        state.last_tokens_BK.copy_(labels_BKK.flatten(1).gather(1, chosen_BK))
+        state.last_tokens_BK.copy_(labels_BK)
         self._extend(from_beam_BK)
         state.length.add_(1)
         state.done_B.logical_or_(~self._can_still_improve())
@@ -230,12 +228,3 @@ def _best_first(found: _State) -> Hypotheses:
         scores_MK,
         found.log_probs_BK.gather(1, order_MK),
     )
-
-
-def _top(scores_BX: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """topk, also where there are fewer than `count` entries (they are filled up with -inf)."""
-    missing = count - scores_BX.shape[1]
-    if missing > 0:
-        scores_BX = torch.nn.functional.pad(scores_BX, (0, missing), value=-torch.inf)
-    values, indices = scores_BX.topk(count, dim=1, sorted=False)
-    return values, indices.clamp_max(scores_BX.shape[1] - missing - 1) if missing > 0 else indices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
 _SAMPLES = 1_000
+logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step of a test
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,11 @@ from torch import Tensor, nn
 from emnat.config import Model
 from emnat.text.subwords import PAD
 
+try:
+    from emnat.models import attention_kernels
+except ImportError:  # no Triton here
+    attention_kernels = None  # type: ignore[assignment]
+
 # Of a GPU's three kinds of attention, the memory-efficient one is the fastest for sentences (docs/log.md).
 torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cuda.enable_flash_sdp(False)
@@ -40,6 +45,13 @@ class Cache:
     keys_values_2NHTd: Tensor
     position_1: Tensor  # where the next ones go; on the device, so that nobody waits for it
     bias_111T: Tensor  # for attention: 0 up to that position
+    rows_NT: Tensor | None  # in whose rows those of each row are (see attention_kernels.py); None: in its own
+
+
+def reads_elsewhere(hidden: int, heads: int, device: torch.device) -> bool:
+    """Whether a search may leave keys and values where they are when its rows change places."""
+    size = hidden // heads
+    return device.type == "cuda" and attention_kernels is not None and size >= 16 and size & (size - 1) == 0
 
 
 def attention_bias(lengths_B: Tensor, size: int, weights: Tensor) -> Tensor:
@@ -109,8 +121,14 @@ class SelfAttention(nn.Module):
         """One more position; the first `seen` of the buffers hold it and all before it."""
         parts_3NH1d = self.inputs(x_N1D).view(len(x_N1D), 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         cache.keys_values_2NHTd.index_copy_(3, cache.position_1, parts_3NH1d[1:])
-        key, value = cache.keys_values_2NHTd[..., :seen, :]
-        attended = F.scaled_dot_product_attention(parts_3NH1d[0], key, value, attn_mask=cache.bias_111T[..., :seen])
+        if cache.rows_NT is not None:
+            attended = attention_kernels.attend(
+                parts_3NH1d[0], cache.keys_values_2NHTd, cache.rows_NT, cache.position_1
+            )
+        else:
+            key, value = cache.keys_values_2NHTd[..., :seen, :]
+            bias = cache.bias_111T[..., :seen]
+            attended = F.scaled_dot_product_attention(parts_3NH1d[0], key, value, attn_mask=bias)
         return merge_heads(self.output, attended)
 
 

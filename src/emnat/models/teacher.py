@@ -21,6 +21,7 @@ from emnat.models.layers import (
     TokenLoss,
     attention_bias,
     initialise,
+    reads_elsewhere,
     sequence_log_prob,
     without,
 )
@@ -102,6 +103,9 @@ class TeacherState:
         self._memory_L2BHSd, self._cache_L2NHTd = buffer(sentences, source_size), buffer(sentences * beams, steps)
         self._bias_B11S = attention_bias(weights.new_zeros(sentences, dtype=torch.long), source_size, weights)
         self._position_1 = weights.new_zeros(1, dtype=torch.long)
+        self._rows_NT: Tensor | None = None
+        if reads_elsewhere(hidden, heads, weights.device):
+            self._rows_NT = weights.new_zeros(sentences * beams, steps, dtype=torch.int32)
 
     def begin(self, source_BS: Tensor, source_lengths_B: Tensor) -> None:
         memory = self._teacher.encoder(source_BS, source_lengths_B)
@@ -119,20 +123,30 @@ class TeacherState:
         teacher = self._teacher
         x_N1D = teacher.embedding.target_at(tokens_N[:, None], self._position_1)
         bias_111T = attention_bias(self._position_1 + 1, self._cache_L2NHTd.shape[-2], x_N1D)
+        if self._rows_NT is not None:  # what is written now lies in each row's own place
+            own_N1 = torch.arange(len(tokens_N), dtype=torch.int32, device=tokens_N.device)[:, None]
+            self._rows_NT.index_copy_(1, self._position_1, own_N1)
         for layer, buffer, (keys, values) in zip(self._layers, self._cache_L2NHTd, self._memory_L2BHSd, strict=True):
-            cache = Cache(buffer, self._position_1, bias_111T)
+            cache = Cache(buffer, self._position_1, bias_111T, self._rows_NT)
             x_N1D = layer.step(x_N1D, cache, seen, (keys, values), self._bias_B11S)
         self._position_1 += 1
         return without(teacher.embedding.logits(teacher.norm(x_N1D[:, 0])), _FORBIDDEN).log_softmax(-1)
 
     def select(self, rows_N: Tensor, seen: int) -> None:
         """Row i goes on from what was row `rows_N[i]`."""
+        if self._rows_NT is not None:
+            self._rows_NT.copy_(self._rows_NT.index_select(0, rows_N))
+            return
         used = self._cache_L2NHTd[..., :seen, :]
         used.copy_(used.index_select(2, rows_N))
 
     def keep(self, sentences_B: Tensor) -> None:
         """Only these sources stay. (This makes new buffers.)"""
         rows_BK = sentences_B[:, None] * self._beams + torch.arange(self._beams, device=sentences_B.device)
+        if self._rows_NT is not None:
+            new_rows_N = torch.zeros(len(self._rows_NT), dtype=torch.int32, device=sentences_B.device)
+            new_rows_N[rows_BK.flatten()] = torch.arange(rows_BK.numel(), dtype=torch.int32, device=sentences_B.device)
+            self._rows_NT = new_rows_N[self._rows_NT[rows_BK.flatten()].long()]
         self._cache_L2NHTd = self._cache_L2NHTd.index_select(2, rows_BK.flatten())
         self._memory_L2BHSd = self._memory_L2BHSd.index_select(2, sentences_B)
         self._bias_B11S = self._bias_B11S[sentences_B]

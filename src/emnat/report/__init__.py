@@ -1,6 +1,6 @@
 """Results as the paper's tables, one JSON object, and one self-contained page; or several runs side by side."""
 
-from emnat.report.claims import claims_as_json
+from emnat.report.claims import claims, claims_as_json
 from emnat.report.collect import RunResults, collect, write_results_file
 from emnat.report.compare import compare_runs, print_comparison
 from emnat.report.page import write_page
@@ -8,6 +8,7 @@ from emnat.report.tables import print_tables
 
 __all__ = [
     "RunResults",
+    "claims",
     "claims_as_json",
     "collect",
     "compare_runs",

@@ -68,6 +68,6 @@ def gap_closed(results: RunResults) -> dict[str, float]:
     return {step.name: (step.bleu - baseline.bleu) / gap for step in others} if gap else {}
 
 
-def claims_as_json(results: RunResults) -> dict[str, Any]:
-    significance = [{"better": c.better, "than": c.than} | asdict(c.found) for c in claims(results)]
+def claims_as_json(results: RunResults, made: list[Claim]) -> dict[str, Any]:
+    significance = [{"better": claim.better, "than": claim.than} | asdict(claim.found) for claim in made]
     return {"gap_closed": gap_closed(results), "significance": significance}

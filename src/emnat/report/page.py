@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from emnat._version import __version__
-from emnat.report.claims import claims, gap_closed
+from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
 from emnat.report.tables import main_rows
@@ -27,7 +27,7 @@ svg { width: 100%; height: auto; }
 _EXAMPLES = 6
 
 
-def write_page(results: RunResults, path: Path) -> None:
+def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
     config = results.run.config
     parts = [
         f"<h1>{escape(results.run.directory.resolve().name)}</h1>",
@@ -37,7 +37,7 @@ def write_page(results: RunResults, path: Path) -> None:
         _main_table(results),
         f"<p class=note>BLEU: {escape(results.signature)}. {_latency_note(results)}</p>",
         "<h2>Better than the step before?</h2>",
-        _claims_table(results),
+        _claims_table(results, made),
         "<p class=note>p: paired bootstrap on the test set, 1,000 samples. The gap: from the baseline, in one pass, "
         "to the teacher.</p>",
         "<h2>Convergence</h2>",
@@ -87,11 +87,11 @@ def _convergence_table(results: RunResults) -> str:
     return _table(["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM"], lines)
 
 
-def _claims_table(results: RunResults) -> str:
+def _claims_table(results: RunResults, made: list[Claim]) -> str:
     shares = gap_closed(results)
     lines = []
-    for claim in claims(results):
-        found, share = claim.found, shares.get(claim.better)
+    for claim in made:
+        found, share = claim.found, shares.pop(claim.better, None)
         verdict = "" if found.better else " (no)"
         numbers = [_number(found.before), _number(found.after), f"{found.p:.3f}{verdict}"]
         lines.append([f"{claim.better}, than {claim.than}", *numbers, "" if share is None else f"{share:.0%}"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from emnat.report.claims import claims, gap_closed
+from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, Stage, label
 
 
@@ -37,10 +37,10 @@ def main_rows(results: RunResults) -> list[MainRow]:
     return rows
 
 
-def print_tables(results: RunResults, console: Console) -> None:
+def print_tables(results: RunResults, made: list[Claim], console: Console) -> None:
     console.print(_main_table(results))
     console.print(_convergence_table(results))
-    console.print(_claims_table(results))
+    console.print(_claims_table(results, made))
     console.print(f"BLEU: {results.signature}", style="dim")
     if not results.final:
         console.print("This run is not finished; 'emnat train' goes on with it.", style="yellow")
@@ -85,13 +85,13 @@ def _convergence_table(results: RunResults) -> Table:
     return table
 
 
-def _claims_table(results: RunResults) -> Table:
+def _claims_table(results: RunResults, made: list[Claim]) -> Table:
     shares = gap_closed(results)
     table = Table(title="Better than the step before? (paired bootstrap)")
     for heading in ("", "than", "BLEU", "p", "of the gap to the teacher"):
         table.add_column(heading, justify="left" if heading in ("", "than") else "right")
-    for claim in claims(results):
-        share = shares.get(claim.better)
+    for claim in made:
+        share = shares.pop(claim.better, None)  # told once
         found = claim.found
         change = f"{found.before:.2f} → {found.after:.2f}"
         note = "" if found.better else " (no)"
