@@ -18,7 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from emnat import interrupt
 from emnat._version import __version__
+from emnat.artifacts import explained_disk_errors, read_facts
 from emnat.bench import Task, run_inference_bench, run_training_bench
 from emnat.config import Config, NarDecoder, Size, load_config
 from emnat.contrast import run_contrast
@@ -47,7 +49,7 @@ from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
-from emnat.workspace import Run, explained_disk_errors, find_run, locked, open_run, read_facts
+from emnat.workspace import Run, find_run, locked, open_run
 from emnat.world import choose_device
 
 _SMALLER = (
@@ -299,12 +301,13 @@ def _packaged_config(
 
 @contextmanager
 def _resumable() -> Iterator[None]:
-    """Ctrl-C in here loses nothing, and says so."""
+    """Ctrl-C or SIGTERM in here loses nothing, and says so."""
     try:
-        yield
-    except KeyboardInterrupt:
-        print("emnat: interrupted; run the same command again to continue.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        with interrupt.graceful():
+            yield
+    except interrupt.Interrupted as error:
+        print(f"emnat: interrupted, and saved; {interrupt.CONTINUE}.", file=sys.stderr)
+        raise typer.Exit(128 + error.number) from None
 
 
 def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from emnat import steps
+from emnat.artifacts import read_facts, write_atomically
 from emnat.data.synthetic import Experiment, accuracy
-from emnat.workspace import Run, read_facts, write_atomically
+from emnat.workspace import Run
 
 
 def run_contrast(run: Run, experiment: Experiment) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from emnat.artifacts import empty_artifact, read_facts
 from emnat.em import stage_name
-from emnat.workspace import Run, empty_artifact, read_facts
+from emnat.workspace import Run
 
 _MEASURES = "measures"
 

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from emnat import world
+from emnat import interrupt, world
+from emnat.artifacts import check_artifact, clear_folder, read_facts, scratch, seal, write_atomically
 from emnat.config import Model
 from emnat.data import (
     EvaluationSet,
@@ -50,9 +51,9 @@ from emnat.selection import CandidateScores, select_candidates
 from emnat.text import TextPipeline, load_pipeline
 from emnat.text.pipeline import VOCABULARY_FILE
 from emnat.training import Examples, train
-from emnat.workspace import Run, clear_folder, read_facts, scratch, write_atomically
+from emnat.workspace import Run
 
-_PART = 20_000  # sources whose decoding is saved at once: what an interruption can cost
+_PART, _PART_ON_CPU = 20_000, 2_000  # sources whose decoding is saved at once: what an interruption can cost
 Floats = npt.NDArray[np.floating]
 
 
@@ -167,7 +168,7 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
 
     def make(folder: Path) -> dict[str, Any]:
         make_each = partial(make_part, load(run, teacher).engine)
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", make_each)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", run.config.device, make_each)
         concatenate(parts, "train.target", folder)
         return {"length": Sequences(folder, "train.target").mean_length}
 
@@ -212,7 +213,7 @@ def propose(
     def make(folder: Path) -> dict[str, Any]:
         loaded = {model: load(run, model) for model in (student, teacher, referee)}  # the referee may be the teacher
         make_each = partial(make_part, [loaded[model] for model in (student, teacher, referee)])
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", make_each)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", run.config.device, make_each)
         concatenate(parts, "candidates", folder)
         _join_scores(parts, folder, (3, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}
@@ -353,20 +354,24 @@ def _train(
     return Trained(name)
 
 
-def _in_parts(folder: Path, count: int, name: str, make_part: Callable[[Path, range, Work], None]) -> list[Path]:
+def _in_parts(
+    folder: Path, count: int, name: str, device: str, make_part: Callable[[Path, range, Work], None]
+) -> list[Path]:
     """Do a corpus-sized job part by part; parts that an earlier process finished are taken as they are."""
-    parts = []
+    parts, size = [], _PART if world.choose_device(device).type == "cuda" else _PART_ON_CPU
     with Work(name, count) as work:
-        for start in range(0, count, _PART):
-            part = folder / f"{start:09d}"
-            indices = range(start, min(start + _PART, count))
+        for start in range(0, count, size):
+            indices = range(start, min(start + size, count))
+            part = folder / f"{indices.start:09d}-{indices.stop:09d}"
             if part.exists():
+                check_artifact(part)
                 work.advance(len(indices))
             else:
                 unfinished = part.with_suffix(".partial")
                 unfinished.mkdir(parents=True, exist_ok=True)
+                clear_folder(unfinished)
                 make_part(unfinished, indices, work)
-                unfinished.rename(part)
+                seal(unfinished, part, part.name, [], 0, {}, 0.0)
             parts.append(part)
     return parts
 
@@ -389,6 +394,7 @@ def _decode(
     done = 0
     for batch in teacher.plan(sources.part(indices).lengths, beams):
         for rows, found in halved_until_it_fits(batch + indices.start, search):
+            interrupt.stop_if_asked()  # the parts before this one are saved
             yield rows, found
             done += len(rows)
             work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")

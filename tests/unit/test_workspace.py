@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from emnat.artifacts import empty_artifact, read_facts, read_manifest, scratch
 from emnat.config import build_config
 from emnat.errors import UserError
-from emnat.workspace import empty_artifact, find_run, locked, open_run, read_facts, read_manifest, scratch
+from emnat.workspace import find_run, locked, open_run
 
 
 def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]

@@ -9,6 +9,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,6 +158,7 @@ _worker: LineProcessor
 
 def _start_worker(text: Text) -> None:
     global _worker  # noqa: PLW0603  # a pool worker has no other place to keep its tokeniser
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; it is the parent's to answer
     _worker = LineProcessor(text)
 
 

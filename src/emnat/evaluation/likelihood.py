@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from emnat import world
+from emnat import interrupt, world
 from emnat.data import Planned, Sequences, collate, plan_decoding
 from emnat.data.store import Ints, lengths_of
 from emnat.decoding import Translator
@@ -33,6 +33,7 @@ def log_probs_of_pairs(
     with Work(name, len(present)) as work:
         for rows in plan_decoding(lengths[present], partial(scorer.engine.scored_at_once, rows_each=1)):
             for indices, log_probs in halved_until_it_fits(present[rows], partial(_score, scorer, sources, targets)):
+                interrupt.stop_if_asked()
                 result[indices] = log_probs
                 work.advance(len(indices))
     return result

@@ -11,12 +11,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from emnat.artifacts import FORMAT, MANIFEST, check_artifact
 from emnat.config import Decode, Model, Text
 from emnat.errors import UserError
 from emnat.models.nat import NAT
 from emnat.models.teacher import Teacher
 
-FORMAT = 1
 AnyModel = Teacher | NAT
 _KINDS: dict[str, type[Teacher] | type[NAT]] = {Teacher.kind: Teacher, NAT.kind: NAT}
 
@@ -74,7 +74,9 @@ def save_model(
 
 
 def load_model(folder: Path, device: torch.device, name: str = "model") -> Stored:
-    """The model, ready to be used."""
+    """The model, ready to be used. Where there is a manifest, every file has to be as it says."""
+    if (folder / MANIFEST).exists():
+        check_artifact(folder)
     described = describe_model(folder, name)
     model = build_model(described.kind, described.settings, described.vocabulary, described.max_tokens)
     path = folder / f"{name}.safetensors"

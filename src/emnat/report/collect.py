@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from emnat.artifacts import read_facts, write_atomically
 from emnat.data import Sequences, reported_set
 from emnat.errors import UserError
 from emnat.text import load_pipeline, read_lines
-from emnat.workspace import Run, read_facts, write_atomically
+from emnat.workspace import Run
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from html import escape
 from pathlib import Path
 
 from emnat._version import __version__
+from emnat.artifacts import write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
 from emnat.report.tables import main_rows
-from emnat.workspace import write_atomically
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }

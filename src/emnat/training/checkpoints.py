@@ -1,16 +1,22 @@
-"""Training state on disk, as safetensors: written under a temporary name, flushed, renamed. No pickle."""
+"""Training state on disk, as safetensors: written under a temporary name, flushed, renamed. No pickle.
+
+Each file carries a checksum of its tensors, which safetensors itself does not check.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from emnat.artifacts import sync
+from emnat.errors import UserError
 
 STATE = "state.safetensors"
 BEST = "best.safetensors"
@@ -45,10 +51,9 @@ def load_state(folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer)
     """Continue from the last saved state, or from the start where there is none."""
     if not (folder / STATE).exists():
         return Progress()
-    with safe_open(folder / STATE, "pt") as file:
-        progress = Progress(**json.loads(file.metadata()["progress"]))
+    tensors, metadata = _load(folder / STATE)
+    progress = Progress(**json.loads(metadata["progress"]))
     progress.scores = [(int(step), float(score)) for step, score in progress.scores]
-    tensors = load_file(folder / STATE)
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     described = optimiser.state_dict()
     described["state"] = {}
@@ -69,7 +74,7 @@ def save_weights(path: Path, model: nn.Module) -> None:
 
 
 def load_weights(path: Path) -> Weights:
-    return load_file(path)
+    return _load(path)[0]
 
 
 def average(paths: list[Path]) -> Weights:
@@ -83,7 +88,30 @@ def average(paths: list[Path]) -> Weights:
 
 def _save(tensors: Weights, path: Path, metadata: dict[str, str]) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    save_file({name: value.detach().contiguous().cpu() for name, value in tensors.items()}, temporary, metadata)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
+    tensors = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
+    save_file(tensors, temporary, metadata | {"sha256": _digest(tensors, metadata)})
+    sync(temporary)
     temporary.replace(path)
+
+
+def _load(path: Path) -> tuple[Weights, dict[str, str]]:
+    try:
+        with safe_open(path, "pt") as file:
+            metadata: dict[str, str] = file.metadata()
+        tensors = load_file(path)
+        whole = metadata.pop("sha256") == _digest(tensors, metadata)
+    except (OSError, SafetensorError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        artifact = path.parent.parent
+        raise UserError(f"{path}: missing or damaged: delete {artifact} and run the command again to train it anew.")
+    return tensors, metadata
+
+
+def _digest(tensors: Weights, metadata: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.view(-1).view(torch.uint8).numpy().data if value.numel() else b"")
+    return digest.hexdigest()

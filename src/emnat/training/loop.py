@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from emnat import world
+from emnat import interrupt, world
 from emnat.config import Training
 from emnat.data import Batch
 from emnat.errors import UserError
@@ -30,6 +30,7 @@ from emnat.training.optimiser import learning_rate, make_optimiser
 from emnat.training.updates import Updates
 
 _LOG_EVERY = 50  # steps; reading the loss makes a GPU wait, so not at every one
+_SAVE_EVERY = 300.0  # seconds, if no validation comes before
 
 
 def train(
@@ -57,8 +58,16 @@ def train(
         Work(f"training {name}", settings.steps, progress.step) as work,
         SummaryWriter(str(scalars), purge_step=progress.step) as writer,
     ):
-        meter = _Meter(writer, work)
-        while progress.step < settings.steps and not _out_of_patience(progress, settings):
+        meter, saved = _Meter(writer, work), time.monotonic()
+        while True:
+            if _validation_is_due(progress, settings):
+                checkpoints.save_state(folder, model, optimiser, progress)  # validating takes long, and can be stopped
+                score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
+                writer.add_scalar("validation", score, progress.step)
+                meter.restart()
+                saved = time.monotonic()
+            if progress.step >= settings.steps or _out_of_patience(progress, settings):
+                break
             taken = list(islice(fed, settings.accumulate))
             progress.step += 1
             progress.epoch, progress.batch = taken[-1].epoch, taken[-1].batches_so_far
@@ -66,14 +75,20 @@ def train(
             rate = learning_rate(progress.step, settings)
             batches = [each.batch for each in taken]
             meter.add(updates.make(batches, rate), batches)
-            validating = progress.step % settings.validate_every == 0 or progress.step == settings.steps
-            if progress.step % _LOG_EVERY == 0 or validating:
+            saving = interrupt.asked() or time.monotonic() - saved > _SAVE_EVERY
+            if progress.step % _LOG_EVERY == 0 or _validation_is_due(progress, settings) or saving:
                 meter.report(progress, rate)
-            if validating:
-                score = _validate_and_save(model, optimiser, progress, validate, settings, folder)
-                writer.add_scalar("validation", score, progress.step)
-                meter.restart()
+            if saving:
+                checkpoints.save_state(folder, model, optimiser, progress)
+                saved = time.monotonic()
+                interrupt.stop_if_asked()
     return _finish(model, validate, progress, settings, folder) | {"target tokens per second": meter.sustained_speed()}
+
+
+def _validation_is_due(progress: Progress, settings: Training) -> bool:
+    """Also of a training that was stopped between a step and its validation."""
+    at_one = progress.step % settings.validate_every == 0 or progress.step == settings.steps
+    return progress.step > 0 and at_one and all(step != progress.step for step, _ in progress.scores)
 
 
 def _out_of_patience(progress: Progress, settings: Training) -> bool:

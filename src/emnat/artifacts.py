@@ -1,0 +1,164 @@
+"""Artifacts: folders that are whole or absent, with a manifest that says what made them and how every file ends.
+
+Nothing is trusted because it is there: files are flushed before a folder gets its name, and checked against the
+manifest, as the manifest is against itself, whenever they are read. Nothing here knows what an artifact contains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from emnat._version import __version__
+from emnat.errors import UserError
+
+FORMAT = 1  # of run directories and model directories; another number is refused, never misread
+MANIFEST = "manifest.json"
+SCRATCH = "scratch"
+_OWN_CHECKSUM = "sha256"
+
+
+def seal(
+    folder: Path, final: Path, name: str, parents: Sequence[str], seed: int, facts: dict[str, Any], seconds: float
+) -> None:
+    """Make `folder` the artifact `final`: flush its files, write the manifest, rename."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != MANIFEST and SCRATCH not in path.relative_to(folder).parts:
+            sync(path)
+            files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": checksum(path)}
+    manifest = {
+        "format": FORMAT,
+        "artifact": name,
+        "parents": list(parents),
+        "seed": seed,
+        "emnat": __version__,
+        "seconds": round(seconds, 3),
+        "facts": facts,
+        "files": files,
+    }
+    _write_manifest(folder, manifest)
+    sync(folder)
+    folder.rename(final)
+    sync(final.parent)
+
+
+def scratch(artifact: Path) -> Path:
+    """Where an artifact under way keeps what it can be continued from."""
+    folder = artifact / SCRATCH
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def read_facts(artifact: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = read_manifest(artifact)["facts"]
+    return facts
+
+
+def read_manifest(artifact: Path) -> dict[str, Any]:
+    path = artifact / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        written, own = manifest["format"], manifest.pop(_OWN_CHECKSUM, None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: missing or damaged: {_remedy(artifact)}") from None
+    if written != FORMAT:
+        raise UserError(f"{path}: format {written}, this version reads format {FORMAT}.")
+    if own != _digest(manifest):
+        raise UserError(f"{path}: damaged (its checksum is wrong): {_remedy(artifact)}")
+    return manifest
+
+
+def check_artifact(artifact: Path) -> None:
+    """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
+    manifest = read_manifest(artifact)
+    for name, facts in {}.items() if manifest.get("emptied") else manifest["files"].items():
+        path = artifact / name
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            problem = "missing"
+        elif size != facts["bytes"]:
+            problem = f"{size} bytes instead of {facts['bytes']}"
+        elif checksum(path) != facts["sha256"]:
+            problem = "damaged (its checksum is wrong)"
+        else:
+            continue
+        raise UserError(f"{path}: {problem}: {_remedy(artifact)}")
+
+
+def empty_artifact(artifact: Path) -> int:
+    """Delete the files of an artifact and keep its manifest, which goes on to say that it was made; bytes freed."""
+    manifest = read_manifest(artifact)
+    if manifest.get("emptied"):
+        return 0
+    _write_manifest(artifact, manifest | {"emptied": True})
+    for name in manifest["files"]:
+        (artifact / name).unlink(missing_ok=True)
+    return int(sum(facts["bytes"] for facts in manifest["files"].values()))
+
+
+def clear_folder(folder: Path) -> None:
+    """Empty a partial artifact that cannot be continued from the middle."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """`path` holds either what it held before or all of `content`."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, reach the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def explained_disk_errors(place: Path) -> Iterator[None]:
+    """Turn 'no space', 'not permitted' and their like into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UserError(f"{place}: the disk is full; make space and run the same command again.") from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+            raise UserError(f"{place}: cannot write here ({error.strerror}).") from error
+        if error.errno == errno.EIO:
+            raise UserError(
+                f"{place}: the disk does not work ({error.strerror}); put it right and run again."
+            ) from error
+        raise
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    complete = manifest | {_OWN_CHECKSUM: _digest(manifest)}
+    write_atomically(folder / MANIFEST, json.dumps(complete, indent=1, ensure_ascii=False).encode())
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _remedy(artifact: Path) -> str:
+    return f"delete {artifact} and run 'emnat train' again to rebuild it."

@@ -1,0 +1,74 @@
+"""Ctrl-C and SIGTERM: work stops at the next place it can be continued from, or after some seconds wherever it is.
+
+The second is no loss either: what is on disk is whole at any instant (artifacts.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_GRACE = 8.0  # seconds between the signal and the end, if no such place comes
+CONTINUE = "run the same command again to continue"
+_asked: int | None = None
+
+
+class Interrupted(KeyboardInterrupt):
+    """Raised where work can stop; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def asked() -> bool:
+    return _asked is not None
+
+
+def stop_if_asked() -> None:
+    if _asked is not None:
+        raise Interrupted(_asked)
+
+
+@contextlib.contextmanager
+def graceful() -> Iterator[None]:
+    """Within, the two signals only ask. (Outside of a program's main thread, signals are somebody else's.)"""
+    global _asked  # noqa: PLW0603  # a signal reaches the whole process
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    handlers = {number: signal.signal(number, _ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Python's handlers wait until a long call into a library is over; a thread at the end of this pipe does not.
+    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read_end,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(write_end)
+        _asked = None
+
+
+def _ask(number: int, frame: FrameType | None) -> None:
+    global _asked  # noqa: PLW0603
+    _asked = number
+
+
+def _watch(read_end: int) -> None:
+    """Ends the process if it has not ended, or been asked a second time, in time."""
+    received = os.read(read_end, 1)
+    if received and (not select.select([read_end], [], [], _GRACE)[0] or os.read(read_end, 1)):
+        sys.stderr.write(f"emnat: stopped; {CONTINUE} from what was saved last.\n")
+        sys.stderr.flush()
+        os._exit(128 + received[0])
+    os.close(read_end)
