@@ -29,6 +29,8 @@ def seal(
     folder: Path, final: Path, name: str, parents: Sequence[str], seed: int, facts: dict[str, Any], seconds: float
 ) -> None:
     """Make `folder` the artifact `final`: flush its files, write the manifest, rename."""
+    for left_over in folder.rglob("*.tmp"):  # by a process that was killed while it wrote
+        left_over.unlink()
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST and SCRATCH not in path.relative_to(folder).parts:

@@ -82,9 +82,10 @@ def demo(
     config = _packaged_config("demo.toml", run, seed, grammar.corpus_files(folder), overrides)
     opened = open_run(config)
     _write_once(opened, folder, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
-    _train(opened)
-    _print_samples(opened)
-    _report(opened, as_json=False, page=None)
+    with _resumable():
+        _train(opened)
+        _print_samples(opened)
+        _report(opened, as_json=False, page=None)
 
 
 @app.command()
@@ -106,8 +107,9 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
     """Run EM as the config says, from text to a one-pass model. Run it again to continue after an interruption."""
     run = open_run(load_config(config, overrides or []))
-    _train(run)
-    _report(run, as_json=False, page=None)
+    with _resumable():
+        _train(run)
+        _report(run, as_json=False, page=None)
 
 
 @app.command()
@@ -320,7 +322,7 @@ def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _train(run: Run) -> None:
-    with locked(run), _resumable():
+    with locked(run):
         best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +70,20 @@ def save_model(
     weights = {key: value.contiguous().cpu() for key, value in model.state_dict().items()}
     if half:
         weights = {key: value.half() if value.half().isfinite().all() else value for key, value in weights.items()}
-    save_file(weights, folder / f"{name}.safetensors")
+    write_tensors(weights, folder / f"{name}.safetensors", {})
     description = Description(model.kind, model.settings, model.vocabulary, model.max_tokens, text, decode)
     _description_path(folder, name).write_text(description.as_json(), encoding="utf-8")
+
+
+def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """As safetensors; what goes wrong with the disk is an OSError, as it is with any other file."""
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def load_model(folder: Path, device: torch.device, name: str = "model") -> Stored:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from emnat.artifacts import sync
 from emnat.errors import UserError
+from emnat.models.storage import write_tensors
 
 STATE = "state.safetensors"
 BEST = "best.safetensors"
@@ -89,7 +90,7 @@ def average(paths: list[Path]) -> Weights:
 def _save(tensors: Weights, path: Path, metadata: dict[str, str]) -> None:
     temporary = path.with_name(path.name + ".tmp")
     tensors = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
-    save_file(tensors, temporary, metadata | {"sha256": _digest(tensors, metadata)})
+    write_tensors(tensors, temporary, metadata | {"sha256": _digest(tensors, metadata)})
     sync(temporary)
     temporary.replace(path)
 
