@@ -65,7 +65,7 @@ def read_facts(artifact: Path) -> dict[str, Any]:
 
 
 def read_manifest(artifact: Path) -> dict[str, Any]:
-    path = artifact / MANIFEST
+    path = inside(artifact, MANIFEST)
     try:
         manifest: dict[str, Any] = json.loads(path.read_bytes())
         written, own = manifest["format"], manifest.pop(_OWN_CHECKSUM, None)
@@ -82,7 +82,7 @@ def check_artifact(artifact: Path) -> None:
     """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
     manifest = read_manifest(artifact)
     for name, facts in {}.items() if manifest.get("emptied") else manifest["files"].items():
-        path = artifact / name
+        path = inside(artifact, name)
         size = path.stat().st_size if path.is_file() else None
         if size is None:
             problem = "missing"
@@ -102,8 +102,16 @@ def empty_artifact(artifact: Path) -> int:
         return 0
     _write_manifest(artifact, manifest | {"emptied": True})
     for name in manifest["files"]:
-        (artifact / name).unlink(missing_ok=True)
+        inside(artifact, name).unlink(missing_ok=True)
     return int(sum(facts["bytes"] for facts in manifest["files"].values()))
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a folder that may come from a stranger: names and links that lead out of it are refused."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{path}: leads out of {folder}, which nothing in it may do.")
+    return path
 
 
 def clear_folder(folder: Path) -> None:

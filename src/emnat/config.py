@@ -17,6 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from emnat.errors import UserError
 
 Positive = Annotated[int, Field(gt=0)]
+# What a model may declare itself to be: far more than any is, and little enough to be looked at without harm.
+Layers = Annotated[int, Field(gt=0, le=512)]
+Width = Annotated[int, Field(gt=0, le=1 << 17)]
+Count = Annotated[int, Field(gt=0, le=1 << 24)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Rule = Literal["nar", "kl", "ratio", "posterior"]
 NarDecoder = Literal["argmax", "dedup", "odd"]
@@ -57,9 +61,9 @@ class Text(Section):
     moses: bool = False  # normalise and tokenise with sacremoses
     lowercase: bool = False
     subwords: Literal["bpe", "word"] = "bpe"
-    vocabulary: Positive = 10_000
+    vocabulary: Count = 10_000
     concat: bool = True  # write <concat> between true repeats, so that ODD can produce them
-    max_tokens: Positive = 254  # of one sentence; also the number of length classes of a student
+    max_tokens: Width = 254  # of one sentence; also the number of length classes of a student
 
 
 Size = Literal["toy", "small", "base", "large"]
@@ -94,11 +98,11 @@ class Model(Section):
     """A Transformer: one of the paper's sizes, of which any number can be set otherwise."""
 
     size: Size = "small"
-    encoder_layers: Positive
-    decoder_layers: Positive
-    hidden: Positive
-    filter: Positive
-    heads: Positive
+    encoder_layers: Layers
+    decoder_layers: Layers
+    hidden: Width
+    filter: Width
+    heads: Width
     dropout: Fraction = 0.1
     norm: Literal["pre", "post"] = "pre"
     length_loss: Annotated[float, Field(ge=0)] = 0.1  # weight of a student's length classifier

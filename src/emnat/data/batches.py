@@ -43,6 +43,11 @@ class Batch:
         """As every model's `loss` takes them."""
         return self.source_BS, self.source_lengths_B, self.target_BT, self.target_lengths_B
 
+    def cut(self, pieces: int) -> list[Batch]:
+        """The same sentences in up to so many batches."""
+        parts = zip(*(tensor.chunk(pieces) for tensor in self.tensors()), strict=True)
+        return [Batch(*part) for part in parts]
+
     def to(self, device: torch.device) -> Batch:
         return Batch(*(part.to(device, non_blocking=True) for part in self.tensors()))
 

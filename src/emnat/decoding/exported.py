@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from emnat.artifacts import inside
 from emnat.config import Decode, NarDecoder
 from emnat.data import collate_sources, plan_decoding
 from emnat.data.store import Ints
@@ -36,7 +37,9 @@ class ExportedStudent:
 
     def __init__(self, folder: Path, vocabulary: int, max_tokens: int, threads: int | None = None) -> None:
         self.vocabulary, self.max_tokens = vocabulary, max_tokens
-        self._encoder, self._decoder = (_session(folder / name, threads) for name in (ENCODER_FILE, DECODER_FILE))
+        self._encoder, self._decoder = (
+            _session(inside(folder, name), threads) for name in (ENCODER_FILE, DECODER_FILE)
+        )
 
     def encode(self, source_BS: Ints, lengths_B: Ints) -> tuple[Floats, Floats]:
         """The encoded sources, and scores of the lengths 1, 2, … (B, L)."""
@@ -125,8 +128,13 @@ def _session(path: Path, threads: int | None) -> Any:
     # An addition and a normalisation are faster than the operator that does both.
     unwanted = ["SkipLayerNormFusion"]
     try:
+        content = path.read_bytes()
+        if b"location" in content:  # the key under which a graph names other files that hold its weights; ours do not
+            raise UserError(f"{path}: wants to read other files, which an exported student does not.")
         return onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=unwanted
+            content, options, providers=["CPUExecutionProvider"], disabled_optimizers=unwanted
         )
+    except (UserError, OSError):
+        raise
     except Exception as error:  # ONNX Runtime has no common base class for its errors
         raise UserError(f"{path}: not a graph that ONNX Runtime can read ({str(error).splitlines()[0]}).") from None

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from emnat.artifacts import FORMAT, MANIFEST, check_artifact
+from emnat.artifacts import FORMAT, MANIFEST, check_artifact, inside
 from emnat.config import Decode, Model, Text
 from emnat.errors import UserError
 from emnat.models.nat import NAT
@@ -91,10 +91,11 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> Store
     if (folder / MANIFEST).exists():
         check_artifact(folder)
     described = describe_model(folder, name)
-    model = build_model(described.kind, described.settings, described.vocabulary, described.max_tokens)
-    path = folder / f"{name}.safetensors"
+    path = inside(folder, f"{name}.safetensors")
     try:
-        model.load_state_dict(load_file(path))
+        with torch.device("meta"):  # no memory until the file has shown that it holds what it should
+            model = build_model(described.kind, described.settings, described.vocabulary, described.max_tokens)
+        model.load_state_dict({key: value.float() for key, value in load_file(path).items()}, assign=True)
     except FileNotFoundError:
         raise UserError(f"{path}: missing; the model directory is incomplete.") from None
     except (SafetensorError, RuntimeError, OSError) as error:
@@ -122,7 +123,7 @@ def describe_model(folder: Path, name: str = "model") -> Description:
 
 
 def _description_path(folder: Path, name: str) -> Path:
-    return folder / ("config.json" if name == "model" else f"{name}.json")
+    return inside(folder, "config.json" if name == "model" else f"{name}.json")
 
 
 def _read_description(path: Path) -> dict[str, Any]:

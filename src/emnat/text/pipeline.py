@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from emnat.artifacts import inside
 from emnat.config import Text
 from emnat.errors import UserError
 from emnat.text.concat import insert_concat, remove_concat
@@ -63,7 +64,7 @@ class TextPipeline:
 
 
 def load_pipeline(directory: Path, settings: Text) -> TextPipeline:
-    path = directory / VOCABULARY_FILE
+    path = inside(directory, VOCABULARY_FILE)
     try:
         serialized = path.read_bytes()
     except OSError:

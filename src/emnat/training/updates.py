@@ -20,6 +20,7 @@ from emnat.data import Batch
 from emnat.graphs import Graphs
 from emnat.models import AnyModel
 from emnat.models.layers import DecoderLayer, EncoderLayer, TokenLoss
+from emnat.progress import log
 
 _WORTH_COMPILING = 1_000  # steps; compiling takes about as long as two thousand
 
@@ -37,16 +38,32 @@ class Updates:
         if device.type == "cuda" and settings.steps >= _WORTH_COMPILING and _can_compile():
             _compile(model)
         # (Not a method: then the graphs, and the memory they hold, go with the training.)
-        update = partial(_update, model, optimiser, settings, device, precision)
+        self._update = partial(_update, model, optimiser, settings, device, precision)
         # Graphs for every combination of several batches' shapes would be too many.
-        self._graphs = Graphs(update, device, enabled=settings.accumulate == 1)
+        self._graphs = Graphs(self._update, device, enabled=settings.accumulate == 1)
+        self._device, self._pieces = device, 1  # into which batches are cut, once memory has run out
 
     def make(self, batches: list[Batch], rate: float) -> Tensor:
         """An update from the gradients of all batches together; gives the loss per target token."""
         self._model.train()
         self._optimiser.param_groups[0]["lr"].fill_(rate)
-        (loss,) = self._graphs(tuple(tensor for batch in batches for tensor in batch.tensors()))
-        return loss.clone()
+        while True:
+            pieces = [piece for batch in batches for piece in batch.cut(self._pieces)]
+            try:
+                (loss,) = self._graphs(tuple(tensor for piece in pieces for tensor in piece.tensors()))
+                return loss.clone()
+            except torch.OutOfMemoryError:
+                if self._pieces >= max(len(batch.source_lengths_B) for batch in batches):
+                    raise
+                self._go_on_with_less()
+
+    def _go_on_with_less(self) -> None:
+        """The gradients of two halves are those of the whole; graphs would hold memory for both."""
+        self._pieces *= 2
+        self._graphs = Graphs(self._update, self._device, enabled=False)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        log.warning("out of memory: batches are cut into %d from here on; a lower 'tokens' is faster.", self._pieces)
 
 
 def _update(
