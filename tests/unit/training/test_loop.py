@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from emnat import interrupt
 from emnat.config import Model, Training
-from emnat.data import plan_epoch
+from emnat.data import collate, plan_epoch
 from emnat.errors import UserError
 from emnat.models import NAT, AnyModel, Teacher, build_model
 from emnat.training import Examples, train
 from emnat.training.checkpoints import average, save_weights
 from emnat.training.optimiser import learning_rate
+from emnat.training.updates import Updates
 
 SETTINGS = Model(encoder_layers=1, decoder_layers=1, hidden=32, filter=64, heads=2, dropout=0.1)
 CPU = torch.device("cpu")
@@ -144,6 +146,105 @@ def test_early_stop_keeps_the_best(tmp_path: Path, seed: int) -> None:
     _, facts = run(tmp_path, seed, settings, validate=lambda model: next(scores))
     assert facts["steps"] == 40
     assert facts["best_step"] == 20
+
+
+def test_out_of_memory_means_smaller_batches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than five sentences at once do not fit; the update is that of the whole batch all the same."""
+    examples = copy_task(seed, 23)
+    plan = plan_epoch(*(np.array(list(map(len, side))) for side in (examples.sources, examples.targets)), 500, 1, 0)
+    batch = collate(examples.sources, examples.targets, plan[0])
+    plainly, tried, fitting = NAT.loss, [], []
+
+    def limited(self: NAT, source_BS: torch.Tensor, *rest: object) -> torch.Tensor:
+        tried.append(len(source_BS))
+        if len(source_BS) > fitting[-1]:
+            raise torch.OutOfMemoryError
+        return plainly(self, source_BS, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NAT, "loss", limited)
+    updated = []
+    for limit in (23, 5):
+        fitting.append(limit)
+        torch.manual_seed(seed)
+        model = NAT(SETTINGS.model_copy(update={"dropout": 0.0, "length_loss": 0.0}), 14, 8)
+        optimiser = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.0))  # type: ignore[arg-type]
+        updates = Updates(model, optimiser, SHORT, CPU, "float32")
+        losses = [float(updates.make([batch], 0.5)) for _ in range(2)]
+        updated.append((losses, model.state_dict()))
+    assert tried == [23, 23, 23, 12, 6, 3, 3, 3, 3, 3, 3, 3, 2, 3, 3, 3, 3, 3, 3, 3, 2]
+    assert updated[0][0] == pytest.approx(updated[1][0], rel=1e-5)
+    for name, value in updated[0][1].items():
+        assert torch.allclose(value, updated[1][1][name], atol=1e-5), name
+
+
+def test_one_sentence_that_does_not_fit_is_the_end(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(NAT, "loss", never)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(tmp_path, seed, SHORT)
+
+
+def test_exploding_gradients_are_clipped(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss a million times as large moves the weights as far as any: its gradients are cut to the same length."""
+    settings = SHORT.model_copy(update={"steps": 3, "clip": 1e-3})
+    plainly = NAT.loss
+    calm, _ = run(tmp_path / "calm", seed, settings)
+    monkeypatch.setattr(NAT, "loss", lambda *arguments: plainly(*arguments) * 1e6)
+    wild, _ = run(tmp_path / "wild", seed, settings)
+    for name, value in calm.state_dict().items():
+        assert (value - wild.state_dict()[name]).abs().mean() < 1e-4, name
+
+
+@pytest.mark.parametrize("stop", [7, 10, 30])
+def test_a_stop_at_any_step_is_continued_from_there(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Also at a step with a validation, or at the last: what comes out is what would have come out."""
+    alone, facts = run(tmp_path / "alone", seed, SHORT)
+    plainly, steps = NAT.loss, []
+
+    def counted(*arguments: object) -> torch.Tensor:
+        steps.append(1)
+        return plainly(*arguments)  # type: ignore[arg-type]
+
+    def stop_now() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NAT, "loss", counted)
+        patched.setattr(interrupt, "asked", lambda: len(steps) == stop)
+        patched.setattr(interrupt, "stop_if_asked", stop_now)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "stopped", seed, SHORT)
+    assert len(steps) == stop
+    resumed, again = run(tmp_path / "stopped", seed, SHORT)
+    assert again["scores"] == facts["scores"]
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_damaged_state_is_named(tmp_path: Path, seed: int) -> None:
+    def failing(model: AnyModel) -> float:
+        if (tmp_path / "snapshot-10.safetensors").exists():
+            raise RuntimeError
+        return 1.0
+
+    with pytest.raises(RuntimeError):
+        run(tmp_path, seed, SHORT, validate=failing)
+    path = tmp_path / "state.safetensors"
+    whole = path.read_bytes()
+    random = np.random.default_rng(seed)
+    for position in random.integers(0, len(whole), 50):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << random.integers(0, 8)
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(UserError, match=r"state\.safetensors: missing or damaged"):
+            run(tmp_path, seed, SHORT)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"state\.safetensors: missing or damaged"):
+        run(tmp_path, seed, SHORT)
 
 
 def test_average_is_taken_only_if_validation_likes_it(tmp_path: Path, seed: int) -> None:
