@@ -20,7 +20,7 @@ from rich.table import Table
 
 from emnat import interrupt
 from emnat._version import __version__
-from emnat.artifacts import explained_disk_errors, read_facts
+from emnat.artifacts import check_artifact, explained_disk_errors, read_facts
 from emnat.bench import Task, run_inference_bench, run_training_bench
 from emnat.config import Config, NarDecoder, Size, load_config
 from emnat.contrast import run_contrast
@@ -53,7 +53,8 @@ from emnat.workspace import Run, find_run, locked, open_run
 from emnat.world import choose_device
 
 _SMALLER = (
-    "lower decode.tokens (of a finished model: in its config.json), or start another run with fewer training.tokens."
+    "lower decode.tokens (of a finished model: in its config.json, and delete its manifest.json, which knows the old "
+    "one), or start another run with fewer training.tokens."
 )
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -167,6 +168,7 @@ def evaluate(
     else:
         run = find_run(model)
         data = run.artifact("data")
+        check_artifact(data)
         sentences = load_evaluation_set(data, reported_set(data))
         lowercase = run.config.evaluate.lowercase if lowercase is None else lowercase
     measure = measure_teacher if isinstance(translator.model, Teacher) else measure_student

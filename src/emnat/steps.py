@@ -347,7 +347,7 @@ def _train(
         )
         save_model(model, folder, config.text, config.decode, half=_stores_half(run))
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
-        return facts
+        return {"seed": seed} | facts  # with steps and epochs, the state of every generator
 
     parents = [targets.artifact] + ([start.artifact] if start and config.em.warm_start else [])
     run.build(name, parents, make)

@@ -136,7 +136,7 @@ def _watch_files(run: str, on_operation: OnOperation) -> None:
 
     def note(what: str, path: object) -> None:
         name = os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else ""
-        if name.startswith(run):
+        if name == run or name.startswith(run + os.sep):
             on_operation(next(numbers), what, name)
 
     def audit(event: str, arguments: tuple[object, ...]) -> None:

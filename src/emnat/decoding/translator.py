@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from emnat import world
+from emnat.artifacts import MANIFEST, check_artifact
 from emnat.config import Decode, NarDecoder
 from emnat.data.store import Ints
 from emnat.decoding.engine import Engine
@@ -107,6 +108,8 @@ class Translator:
 def load_translator(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:
     """From a model directory, also an exported one, or from a run (its final student)."""
     folder = model_folder(Path(directory))
+    if (folder / MANIFEST).exists():
+        check_artifact(folder)
     exported = (folder / ENCODER_FILE).exists()
     chosen = world.choose_device("cpu" if exported else device)
     described = describe_model(folder)

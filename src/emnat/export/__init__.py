@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from emnat.artifacts import seal
 from emnat.decoding.translator import REFEREE, model_folder
 from emnat.errors import UserError
 from emnat.models import NAT, Teacher, describe_model, load_model
@@ -39,7 +40,7 @@ def export_model(directory: Path, out: Path, form: Format, precision: Precision)
             _export_teacher(stored.model, folder, partial)
     except ImportError as error:
         raise UserError(f"exporting needs {error.name}: pip install 'emnat[export]' (or 'emnat[bench]').") from None
-    partial.rename(out)
+    seal(partial, out, out.name, [], 0, {"from": str(folder), "format": form, "precision": precision}, 0.0)
 
 
 def _export_student(model: NAT | Teacher, folder: Path, out: Path, precision: Precision) -> None:

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from emnat.artifacts import FORMAT, MANIFEST, check_artifact, inside
+from emnat.artifacts import FORMAT, inside
 from emnat.config import Decode, Model, Text
 from emnat.errors import UserError
 from emnat.models.nat import NAT
@@ -87,9 +87,7 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[s
 
 
 def load_model(folder: Path, device: torch.device, name: str = "model") -> Stored:
-    """The model, ready to be used. Where there is a manifest, every file has to be as it says."""
-    if (folder / MANIFEST).exists():
-        check_artifact(folder)
+    """The model, ready to be used."""
     described = describe_model(folder, name)
     path = inside(folder, f"{name}.safetensors")
     try:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emnat.artifacts import read_facts, write_atomically
+from emnat.artifacts import check_artifact, read_facts, write_atomically
 from emnat.data import Sequences, reported_set
 from emnat.errors import UserError
 from emnat.text import load_pipeline, read_lines
@@ -107,6 +107,7 @@ def collect(run: Run) -> RunResults:
     )
     if not stages:
         raise UserError(f"{run.directory}: nothing has been measured in this run yet; 'emnat train' goes on with it.")
+    check_artifact(run.artifact("data"))
     model = run.artifact("model")
     final = found[str(read_facts(model)["student"]).split("/")[0]] if model.exists() else None
     return RunResults(run, stages, final, found.get("larger"))
@@ -145,5 +146,6 @@ def _read_stage(path: Path) -> Stage | None:
     match = re.fullmatch(r"(free|bounded)-(\d+)", name)
     if not match and name != "larger":
         return None
+    check_artifact(path)
     measures = json.loads((path / "measures.json").read_text())
     return Stage(name, int(match[2]) if match else 0, match[1] if match else "larger", measures)
