@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,19 @@ def test_wmt14(tmp_path: Path, emnat: Emnat) -> None:
     facts = json.loads((tmp_path / "run" / "data" / "manifest.json").read_text())["facts"]
     assert facts["train"]["read"] == 150
     assert facts["valid"]["pairs"] == facts["test"]["pairs"] == 4
+
+
+def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat) -> None:
+    """Variants of one iteration, on a part of the corpus; the last one begins from the first one's candidates."""
+    command = [sys.executable, RECIPES / "ablations.py", "config.toml", "ablations", "--pairs", "100"]
+    variants = ["nar", "5-samples", "kl"]
+    short = ["teacher.training.steps=40", "student.training.steps=40"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    only = [f"--only={name}" for name in variants]
+    subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)
+    assert len((workplace / "ablations/corpus/train.source").read_text(encoding="utf-8").splitlines()) == 100
+    runs = [f"ablations/{name}" for name in variants]
+    lines = json.loads(emnat("report", *runs, "--iteration", "2", "--json", cwd=workplace).stdout)
+    assert [line["settings"] for line in lines] == [[], ["em.candidates: 'beam' → 'sample'"], ["em.rule: 'nar' → 'kl'"]]
+    seconds = [json.loads((workplace / run / "free-1/candidates/manifest.json").read_text())["seconds"] for run in runs]
+    assert seconds[0] == seconds[2] != seconds[1]

@@ -1,0 +1,82 @@
+"""One EM iteration in many ways on a part of a corpus: rules, candidates, amortisation, warm start, <concat>.
+
+    python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
+    emnat report runs/ablations/* --iteration 2
+
+Every variant is a run of its own with two iterations; what it has in common with the first (data, first teacher, first
+student, ...) is linked, not made again. Run it again to continue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from emnat.config import load_config
+from emnat.text import read_lines
+from emnat.workspace import open_run
+
+FIRST = ["data", "free-1/teacher", "free-1/distilled", "free-1/student", "free-1/measures"]
+ALL = [*FIRST, "free-1/candidates"]
+VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is shared with the first variant
+    "nar": ([], []),
+    "kl": (["em.rule=kl"], ALL),
+    "ratio": (["em.rule=ratio"], ALL),
+    "posterior": (["em.rule=posterior"], ALL),
+    "10-candidates": (["em.propose_beam=10"], FIRST),
+    "20-candidates": (["em.propose_beam=20"], FIRST),
+    "5-samples": (["em.candidates=sample"], FIRST),
+    "20-samples": (["em.candidates=sample", "em.propose_beam=20"], FIRST),
+    "not-amortised": (["em.amortised=false"], ALL),
+    "warm-start": (["em.warm_start=true"], ALL),
+    "no-concat": (["text.concat=false"], []),
+}
+
+
+def write_part(config: Path, settings: list[str], folder: Path, pairs: int) -> list[str]:
+    """The first pairs of the training set, as two files; settings that name them."""
+    files = load_config(config, settings).data.train
+    assert len(files) == 2, "a training set of two aligned files"
+    folder.mkdir(parents=True, exist_ok=True)
+    part = [folder / f"train.{side}" for side in ("source", "target")]
+    for path, whole in zip(part, files, strict=True):
+        if not path.exists():
+            lines = (line for _, line in zip(range(pairs), read_lines(str(whole)), strict=False))
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return [f"data.train={json.dumps([str(path) for path in part])}"]
+
+
+def share(first: Path, run: Path, artifacts: list[str]) -> None:
+    for name in artifacts:
+        if not (run / name).exists():
+            (run / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(first / name, run / name, copy_function=os.link)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=100_000)
+    parser.add_argument("--only", action="append", choices=list(VARIANTS), help="may be repeated")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    options = parser.parse_intermixed_args()
+    settings: list[str] = options.settings
+    part = write_part(options.config, settings, options.folder / "corpus", options.pairs)
+    common = [*settings, *part, "em.iterations=2", "em.bounds=false"]
+    for name in options.only or VARIANTS:
+        own, shared = VARIANTS[name]
+        run = options.folder / name
+        arguments = [f"run={run}", *common, *own]
+        open_run(load_config(options.config, arguments))  # a folder that has a config may be filled
+        share(options.folder / "nar", run, shared)
+        subprocess.run([sys.executable, "-m", "emnat", "train", str(options.config), *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main()
