@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/emnat demo --run runs/demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

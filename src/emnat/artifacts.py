@@ -19,7 +19,7 @@ from typing import Any
 from emnat._version import __version__
 from emnat.errors import UserError
 
-FORMAT = 1  # of run directories and model directories; another number is refused, never misread
+FORMAT = 2  # of run directories and model directories; another number is refused, never misread
 MANIFEST = "manifest.json"
 SCRATCH = "scratch"
 _OWN_CHECKSUM = "sha256"

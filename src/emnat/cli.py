@@ -50,7 +50,7 @@ from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
 from emnat.workspace import Run, find_run, locked, open_run
-from emnat.world import choose_device
+from emnat.world import be_deterministic, choose_device
 
 _SMALLER = (
     "lower decode.tokens (of a finished model: in its config.json, and delete its manifest.json, which knows the old "
@@ -324,6 +324,8 @@ def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _train(run: Run) -> None:
+    if run.config.deterministic:
+        be_deterministic()
     with locked(run):
         best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))

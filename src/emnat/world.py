@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 
 import torch
 
@@ -33,6 +34,12 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     if uses_bf16(device, precision):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def be_deterministic() -> None:
+    """Have this process use only kernels that give the same bits every time."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA is first used
+    torch.use_deterministic_algorithms(True)
 
 
 def derive_seed(*parts: object) -> int:
