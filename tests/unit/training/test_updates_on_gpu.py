@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from emnat import world
 from emnat.config import Model, Training
 from emnat.data import Batch
 from emnat.models import NAT, AnyModel, Teacher
@@ -34,3 +35,13 @@ def test_gpu_updates_follow_cpu_updates(seed: int, kind: type[AnyModel], steps: 
     plain = losses(kind, seed, training, "cpu", "float32")
     assert losses(kind, seed, training, "cuda", "float32") == pytest.approx(plain, rel=2e-3)
     assert losses(kind, seed, training, "cuda", "bfloat16") == pytest.approx(plain, rel=3e-2)
+
+
+@pytest.mark.parametrize("kind", [Teacher, NAT])
+def test_deterministic_mode_repeats_every_bit(seed: int, kind: type[AnyModel]) -> None:
+    world.be_deterministic()
+    try:
+        first, second = (losses(kind, seed, Training(steps=10_000), "cuda", "bfloat16") for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert first == second
