@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
-_SAMPLES = 1_000
+_SAMPLES, _SIGNIFICANT = 1_000, 0.05
 logging.getLogger("sacrebleu").setLevel(logging.WARNING)  # it tells every step of a test
 
 
@@ -21,7 +21,11 @@ class Comparison:
 
     @property
     def better(self) -> bool:
-        return self.after > self.before and self.p < 0.05
+        return self.after > self.before and self.p < _SIGNIFICANT
+
+    @property
+    def worse(self) -> bool:
+        return self.after < self.before and self.p < _SIGNIFICANT
 
 
 def compare_outputs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -54,16 +55,20 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
 
 
 def print_comparison(lines: Sequence[Compared], console: Console) -> None:
-    decoders = list(lines[0].bleu)
-    table = Table(title="Student BLEU (p: paired bootstrap against the first run)")
-    for heading in ("run", "setting", "iteration", *decoders, "teacher", "NCM"):
-        table.add_column(heading, justify="right" if heading in (*decoders, "teacher", "NCM") else "left")
+    """The essentials; `--json` has every decoder with its p."""
+    rescored = next((name for name in lines[0].bleu if name.startswith("odd_")), "odd")
+    decoders = dict.fromkeys(["argmax", "dedup", "odd", rescored])
+    table = Table(title="Student BLEU", caption="▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)")
+    for heading in ("run", "t", *decoders, "teacher", "NCM"):
+        table.add_column(heading, justify="left" if heading in ("run", "t") else "right")
     for line in lines:
         cells = [_cell(line, decoder) for decoder in decoders]
         teacher = "" if line.teacher_bleu is None else f"{line.teacher_bleu:.2f}"
-        table.add_row(line.run, "\n".join(line.settings), line.iteration, *cells, teacher, f"{line.ncm:.3f}")
+        name = "\n".join([Path(line.run).name, *line.settings])
+        table.add_row(name, line.iteration.removeprefix("t = "), *cells, teacher, f"{line.ncm:.3f}")
     if len(lines) > 1 and not any(line.settings for line in lines):
-        table.add_row("mean ± sd", "", "", *(_spread([line.bleu[d] for line in lines]) for d in decoders), "", "")
+        table.add_row("mean", "", *(f"{statistics.mean(line.bleu[d] for line in lines):.2f}" for d in decoders), "", "")
+        table.add_row("sd", "", *(f"{statistics.stdev(line.bleu[d] for line in lines):.2f}" for d in decoders), "", "")
     console.print(table)
 
 
@@ -78,8 +83,5 @@ def _stage(results: RunResults, iteration: int | None) -> Stage:
 
 def _cell(line: Compared, decoder: str) -> str:
     against = line.against_first.get(decoder)
-    return f"{line.bleu[decoder]:.2f}" + (f" (p {against.p:.3f})" if against else "")
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    better, worse = (against.better, against.worse) if against else (False, False)
+    return f"{line.bleu[decoder]:.2f}" + " ▲" * better + " ▼" * worse

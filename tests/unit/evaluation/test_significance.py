@@ -38,6 +38,7 @@ def test_against_an_own_bootstrap(before: float, after: float, better: bool) -> 
     outputs = damaged(1, before), damaged(2, after)
     found = compare_outputs(*outputs, REFERENCES, lowercase=False)
     assert found.better is better
+    assert found.worse is (after - before > 0.1)
     assert found.p == pytest.approx(own_bootstrap(*outputs, samples=300), abs=0.12)
 
 
