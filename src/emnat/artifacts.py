@@ -67,13 +67,15 @@ def read_facts(artifact: Path) -> dict[str, Any]:
 def read_manifest(artifact: Path) -> dict[str, Any]:
     path = inside(artifact, MANIFEST)
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        raw = path.read_bytes()
+        manifest: dict[str, Any] = json.loads(raw)
+        as_written = _serialised(manifest) == raw  # to the last space
         written, own = manifest["format"], manifest.pop(_OWN_CHECKSUM, None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: missing or damaged: {_remedy(artifact)}") from None
     if written != FORMAT:
         raise UserError(f"{path}: format {written}, this version reads format {FORMAT}.")
-    if own != _digest(manifest):
+    if own != _digest(manifest) or not as_written:
         raise UserError(f"{path}: damaged (its checksum is wrong): {_remedy(artifact)}")
     return manifest
 
@@ -163,7 +165,11 @@ def explained_disk_errors(place: Path) -> Iterator[None]:
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     complete = manifest | {_OWN_CHECKSUM: _digest(manifest)}
-    write_atomically(folder / MANIFEST, json.dumps(complete, indent=1, ensure_ascii=False).encode())
+    write_atomically(folder / MANIFEST, _serialised(complete))
+
+
+def _serialised(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=1, ensure_ascii=False).encode()
 
 
 def _digest(manifest: dict[str, Any]) -> str:
