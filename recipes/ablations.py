@@ -1,7 +1,7 @@
 """One EM iteration in many ways on a part of a corpus: rules, candidates, amortisation, warm start, <concat>.
 
     python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
-    emnat report runs/ablations/* --iteration 2
+    emnat report runs/ablations/nar runs/ablations/{kl,ratio,posterior,*-*} --iteration 2
 
 Every variant is a run of its own with two iterations; what it has in common with the first (data, first teacher, first
 student, ...) is linked, not made again. Run it again to continue.

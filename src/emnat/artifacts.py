@@ -83,7 +83,8 @@ def read_manifest(artifact: Path) -> dict[str, Any]:
 def check_artifact(artifact: Path) -> None:
     """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
     manifest = read_manifest(artifact)
-    for name, facts in {}.items() if manifest.get("emptied") else manifest["files"].items():
+    files = {} if manifest.get("emptied") else manifest["files"]
+    for name, facts in files.items():
         path = inside(artifact, name)
         size = path.stat().st_size if path.is_file() else None
         if size is None:

@@ -230,6 +230,8 @@ def synthetic(
     _write_once(opened, folder, partial(synthetic_corpus.write_corpus, experiment=experiment, sizes=sizes, seed=seed))
     if corpus_only:
         return
+    if config.deterministic:
+        be_deterministic()
     with locked(opened), _resumable():
         found = run_contrast(opened, experiment)
     table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")

@@ -31,15 +31,7 @@ from emnat import cli
 from emnat.data import grammar
 from emnat.models import storage
 
-CONFIG = """
-seed = 3
-device = "cpu"
-[data]
-train = ["corpus/train.de", "corpus/train.en"]
-valid = ["corpus/valid.de", "corpus/valid.en"]
-[text]
-vocabulary = 500
-max_tokens = 60
+MODEL = """\
 [teacher]
 encoder_layers = 1
 decoder_layers = 1
@@ -54,21 +46,17 @@ warmup = 4
 validate_every = 4
 validation_sentences = 5
 average = 2
-[student]
-encoder_layers = 1
-decoder_layers = 1
-hidden = 16
-filter = 16
-heads = 2
-[student.training]
-steps = 12
-tokens = 400
-learning_rate = 8e-3
-warmup = 4
-validate_every = 4
-validation_sentences = 5
-average = 2
-[em]
+"""
+CONFIG = """
+seed = 3
+device = "cpu"
+[data]
+train = ["corpus/train.de", "corpus/train.en"]
+valid = ["corpus/valid.de", "corpus/valid.en"]
+[text]
+vocabulary = 500
+max_tokens = 60
+{models}[em]
 iterations = 3
 patience = 3
 distill_beam = 2
@@ -97,7 +85,7 @@ class Plan:
 
 def write_workplace(folder: Path) -> None:
     grammar.write_corpus(folder / "corpus", train=60, valid=8, test=1, seed=3)
-    (folder / "config.toml").write_text(CONFIG)
+    (folder / "config.toml").write_text(CONFIG.replace("{models}", MODEL + MODEL.replace("teacher", "student")))
 
 
 def train(workplace: Path, run: str, on_operation: OnOperation | None, seconds: float | None) -> int:
