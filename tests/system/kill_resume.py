@@ -1,11 +1,11 @@
 """Kills a small EM run again and again, resumes it, and compares what comes out with a run that was left alone.
 
-    python tests/system/kill_resume.py --kills 50 [--seed N]
+    python tests/system/kill_resume.py --kills 50 [--seed N] [--device cuda]
 
 Each kill is a SIGKILL to the process itself, either at a random moment or at a random file operation (just before an
 open, rename, removal or flush, or while a file is being written). It is resumed by the same command; after the last
 stage everything but timings has to be byte-identical. The command is forked from this process, which has loaded
-everything already, so that a kill costs a second and not five.
+everything already, so that a kill costs a second and not five. On a GPU the run is in deterministic mode.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ average = 2
 """
 CONFIG = """
 seed = 3
-device = "cpu"
-[data]
+{device}[data]
 train = ["corpus/train.de", "corpus/train.en"]
 valid = ["corpus/valid.de", "corpus/valid.en"]
 [text]
@@ -83,9 +82,11 @@ class Plan:
         return "moment" if self.operation is None else ("operation" if not self.delay else "during a write")
 
 
-def write_workplace(folder: Path) -> None:
+def write_workplace(folder: Path, device: str = "cpu") -> None:
     grammar.write_corpus(folder / "corpus", train=60, valid=8, test=1, seed=3)
-    (folder / "config.toml").write_text(CONFIG.replace("{models}", MODEL + MODEL.replace("teacher", "student")))
+    where = f'device = "{device}"\ndeterministic = {str(device != "cpu").lower()}\n'
+    models = MODEL + MODEL.replace("teacher", "student")
+    (folder / "config.toml").write_text(CONFIG.replace("{device}", where).replace("{models}", models))
 
 
 def train(workplace: Path, run: str, on_operation: OnOperation | None, seconds: float | None) -> int:
@@ -228,10 +229,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory() as folder:
-        write_workplace(Path(folder))
+        write_workplace(Path(folder), options.device)
         survived, kinds, stages = kill_and_resume(Path(folder), options.kills, options.seed)
     print("by kind:", dict(kinds))
     print("by artifact under way:", dict(sorted(stages.items())))
