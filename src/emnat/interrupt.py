@@ -11,10 +11,12 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 _GRACE = 8.0  # seconds between the signal and the end, if no such place comes
+_AT_ONCE = 0.5  # seconds within which a second signal is the first again: `timeout` sends each to process and group
 CONTINUE = "run the same command again to continue"
 _asked: int | None = None
 
@@ -67,7 +69,11 @@ def _ask(number: int, frame: FrameType | None) -> None:
 def _watch(read_end: int) -> None:
     """Ends the process if it has not ended, or been asked a second time, in time."""
     received = os.read(read_end, 1)
-    if received and (not select.select([read_end], [], [], _GRACE)[0] or os.read(read_end, 1)):
+    if received:
+        time.sleep(_AT_ONCE)
+        if select.select([read_end], [], [], 0)[0]:
+            os.read(read_end, 100)
+    if received and (not select.select([read_end], [], [], _GRACE - _AT_ONCE)[0] or os.read(read_end, 1)):
         sys.stderr.write(f"emnat: stopped; {CONTINUE} from what was saved last.\n")
         sys.stderr.flush()
         os._exit(128 + received[0])
