@@ -31,6 +31,7 @@ from emnat.artifacts import (
 from emnat.config import Config, build_config, differences, resolved_toml
 from emnat.errors import UserError
 
+_SECONDS = "seconds"
 _CHECKSUM = "# sha256 of the lines above: "
 
 
@@ -57,8 +58,14 @@ class Run:
                 shutil.rmtree(final)  # made from others: a longer run has chosen another student, say
             if not final.exists():
                 _continue_or_start(partial, parents)
-                started = time.monotonic()
-                facts = make(partial) or {}
+                started = time.monotonic() - _seconds_so_far(partial)
+                try:
+                    facts = make(partial) or {}
+                except BaseException:  # a signal, too
+                    with contextlib.suppress(OSError):
+                        spent = f"{time.monotonic() - started:.3f}"
+                        write_atomically(scratch(partial) / _SECONDS, spent.encode())
+                    raise
                 seal(partial, final, name, parents, self.config.seed, facts, time.monotonic() - started)
             shutil.rmtree(final / SCRATCH, ignore_errors=True)
             check_artifact(final)
@@ -113,6 +120,14 @@ def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:
     if not begun_from.exists() or begun_from.read_bytes() != wanted:
         clear_folder(partial)
         write_atomically(scratch(partial) / "parents.json", wanted)
+
+
+def _seconds_so_far(partial: Path) -> float:
+    """Spent by processes that were stopped (what a killed one spent, nobody knows)."""
+    try:
+        return float((scratch(partial) / _SECONDS).read_text())
+    except (FileNotFoundError, ValueError):
+        return 0.0
 
 
 def _read_run_config(path: Path) -> Config:

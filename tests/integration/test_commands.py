@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import emnat as library
 from tests.conftest import Emnat
@@ -52,6 +53,9 @@ def test_report_json(finished: Path, emnat: Emnat) -> None:
         assert row["ncm"] > 0
     assert report["final"] in report["iterations"]
     assert "tok:none" in report["signature"]
+    assert report["seconds"]["free-1/teacher"] > 0
+    assert report["versions"]["torch"] == torch.__version__
+    assert report["config"]["seed"] == report["seed"]
     assert {claim["better"] for claim in report["significance"]} >= {"+ EM", "+ EM + ODD"}
     gap = report["iterations"][0]["teacher_bleu"] - report["iterations"][0]["bleu"]["argmax"]
     come = report["final"]["bleu"]["odd"] - report["iterations"][0]["bleu"]["argmax"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,20 @@ def test_an_emptied_artifact_still_says_that_it_was_made(tmp_path: Path) -> None
     assert empty_artifact(made) == 0
     assert [path.name for path in made.iterdir()] == ["manifest.json"]
     assert read_facts(run.build("a", [], lambda folder: {"bytes": 0})) == {"bytes": 1000}
+
+
+def test_seconds_are_those_of_all_processes(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+
+    def work(folder: Path) -> None:
+        time.sleep(0.2)
+        if not (scratch(folder) / "begun").exists():
+            (scratch(folder) / "begun").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.build("a", [], work)
+    assert 0.4 <= read_manifest(run.build("a", [], work))["seconds"] < 2
 
 
 def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emnat.artifacts import check_artifact, read_facts, write_atomically
+from emnat.artifacts import check_artifact, read_facts, read_manifest, write_atomically
 from emnat.data import Sequences, reported_set
 from emnat.errors import UserError
 from emnat.text import load_pipeline, read_lines
@@ -63,6 +63,18 @@ class RunResults:
         path = self.run.artifact("model") / "latency.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long every artifact took."""
+        found = [read_manifest(path.parent) for path in sorted(self.run.directory.glob("**/manifest.json"))]
+        return {manifest["artifact"]: manifest["seconds"] for manifest in found if manifest["seconds"]}
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Of the programs that measured."""
+        emnat = read_manifest(self.run.artifact(f"{self.stages[-1].name}/measures"))["emnat"]
+        return {"emnat": emnat, "torch": next((entry["torch"] for entry in self.latency.values()), None)}
+
     def as_json(self) -> dict[str, Any]:
         return {
             "iterations": [stage.row() for stage in self.stages],
@@ -72,6 +84,9 @@ class RunResults:
             "latency_ms": {name: entry["ms"] for name, entry in self.latency.items()},
             "hardware": next((entry["hardware"] for entry in self.latency.values()), None),
             "seed": self.run.config.seed,
+            "seconds": self.seconds,
+            "versions": self.versions,
+            "config": self.run.config.model_dump(exclude_none=True),
         }
 
     def outputs(self, stage: Stage, decoder: str) -> list[str]:
