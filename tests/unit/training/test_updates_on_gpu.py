@@ -45,3 +45,27 @@ def test_deterministic_mode_repeats_every_bit(seed: int, kind: type[AnyModel]) -
     finally:
         torch.use_deterministic_algorithms(False)
     assert first == second
+
+
+def test_when_memory_runs_out_batches_are_cut(seed: int) -> None:
+    """Really: the process may have an eighth of what the whole batch takes, all but the weights' small share."""
+
+    def loss_and_peak() -> tuple[float, int, Updates]:
+        torch.manual_seed(seed)
+        model, training = Teacher(SETTINGS, 50, 64).to("cuda"), Training(steps=10)
+        updates = Updates(model, make_optimiser(model, training), training, torch.device("cuda"), "float32")
+        torch.cuda.reset_peak_memory_stats()
+        return float(updates.make([batch], 1e-3)), torch.cuda.max_memory_reserved(), updates
+
+    tokens, lengths = torch.randint(5, 50, (2_048, 64)), torch.full((2_048,), 64)
+    batch = Batch(tokens, lengths, tokens, lengths)
+    whole, peak, updates = loss_and_peak()
+    del updates
+    torch.cuda.empty_cache()
+    try:
+        torch.cuda.set_per_process_memory_fraction(peak / 8 / torch.cuda.get_device_properties(0).total_memory)
+        cut, less, _ = loss_and_peak()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert less <= peak / 8
+    assert cut == pytest.approx(whole, rel=2e-3)
