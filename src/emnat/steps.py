@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from emnat.evaluation import (
     measure_student,
     measure_teacher,
     multimodality,
+    multimodality_unseen,
     validation_score,
 )
 from emnat.models import NAT, Teacher, build_model, load_model, save_model
@@ -53,6 +55,7 @@ from emnat.text.pipeline import VOCABULARY_FILE
 from emnat.training import Examples, train
 from emnat.workspace import Run
 
+_UNSEEN = 1_000  # validation sources that show what a student makes of sentences it has not learned
 _PART, _PART_ON_CPU = 20_000, 2_000  # sources whose decoding is saved at once: what an interruption can cost
 Floats = npt.NDArray[np.floating]
 
@@ -290,7 +293,10 @@ def measure(
         valid = validation_score(translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase)
         result: dict[str, Any] = {"validation": valid, "cm": cm, "ncm": ncm, "student": rows}
         if teacher is not None:
-            result["teacher"], teacher_outputs = measure_teacher(load(run, teacher), corpus.test, lowercase)
+            author = load(run, teacher)
+            result["teacher"], teacher_outputs = measure_teacher(author, corpus.test, lowercase)
+            unseen = list(islice(corpus.valid.source_ids, _UNSEEN))
+            result["ncm_unseen"] = multimodality_unseen(translator, author, unseen, run.config.em.distill_beam)
             outputs |= teacher_outputs
         for decoder, ids in outputs.items():
             lines = "".join(corpus.pipeline.decode_target(line) + "\n" for line in ids)

@@ -1,7 +1,13 @@
 """Numbers about models: BLEU with its signature, likelihoods, CM/NCM, latency."""
 
 from emnat.evaluation.latency import batch_1_latency
-from emnat.evaluation.likelihood import log_probs_of_candidates, log_probs_of_lines, log_probs_of_pairs, multimodality
+from emnat.evaluation.likelihood import (
+    log_probs_of_candidates,
+    log_probs_of_lines,
+    log_probs_of_pairs,
+    multimodality,
+    multimodality_unseen,
+)
 from emnat.evaluation.measures import (
     DECODERS,
     decoder_name,
@@ -26,6 +32,7 @@ __all__ = [
     "measure_student",
     "measure_teacher",
     "multimodality",
+    "multimodality_unseen",
     "score_outputs",
     "validation_score",
 ]

@@ -32,6 +32,7 @@ class Stage:
             "t": self.t,
             "branch": self.branch,
             "ncm": self.measures["ncm"],
+            "ncm_unseen": self.measures.get("ncm_unseen"),
             "cm": self.measures["cm"],
             "validation": self.measures["validation"],
             "teacher_bleu": next((m["bleu"] for name, m in teacher.items() if name.startswith("beam")), None),
@@ -133,8 +134,9 @@ def write_results_file(results: RunResults) -> None:
     lines = []
     for stage in [*results.stages, *([results.larger] if results.larger else [])]:
         common = {"stage": stage.name, "t": stage.t, "branch": stage.branch}
-        for metric in ("ncm", "cm", "validation"):
-            lines.append(common | {"metric": metric, "value": stage.measures[metric]})
+        for metric in ("ncm", "ncm_unseen", "cm", "validation"):
+            if metric in stage.measures:
+                lines.append(common | {"metric": metric, "value": stage.measures[metric]})
         for model in ("student", "teacher"):
             for decoder, scores in stage.measures.get(model, {}).items():
                 signatures = {"bleu": scores["signature"], "bleu_detokenised": scores["signature_detokenised"]}

@@ -83,8 +83,10 @@ def _convergence_table(results: RunResults) -> str:
         row = stage.row()
         chosen = " ← chosen" if results.final and stage.name == results.final.name else ""
         numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["validation"]]
-        lines.append([label(stage) + chosen, *map(_number, numbers), _number(row["ncm"], 4)])
-    return _table(["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM"], lines)
+        modality = [_number(row[name], 4) for name in ("ncm", "ncm_unseen")]
+        lines.append([label(stage) + chosen, *map(_number, numbers), *modality])
+    head = ["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM", "NCM of unseen sources"]
+    return _table(head, lines)
 
 
 def _claims_table(results: RunResults, made: list[Claim]) -> str:

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from emnat.report.collect import RunResults, Stage
 
-_COLOURS = {"argmax": "#1f6f8b", "odd": "#c8553d", "teacher": "#6b6b6b", "ncm": "#4a7c59"}
+_COLOURS = {"argmax": "#1f6f8b", "odd": "#c8553d", "teacher": "#6b6b6b", "ncm": "#4a7c59", "unseen": "#b38a2e"}
 
 
 def convergence_svg(results: RunResults) -> str:
@@ -28,7 +28,10 @@ def convergence_svg(results: RunResults) -> str:
     students.legend(frameon=False, fontsize=8)
     _line(teachers, results, lambda row: row["teacher_bleu"], "teacher", "teacher")
     teachers.set_title("Teacher BLEU")
-    _line(modality, results, lambda row: row["ncm"], "ncm", "NCM")
+    _line(modality, results, lambda row: row["ncm"], "ncm", "training set")
+    if any(stage.row()["ncm_unseen"] for stage in results.stages):
+        _line(modality, results, lambda row: row["ncm_unseen"], "unseen", "unseen sources")
+    modality.legend(frameon=False, fontsize=8)
     modality.set_title("Multi-modality (NCM)")
     for axes in (students, teachers, modality):
         axes.set_xlabel("EM iteration t")

@@ -69,8 +69,9 @@ def _main_table(results: RunResults) -> Table:
 
 def _convergence_table(results: RunResults) -> Table:
     table = Table(title="Convergence")
-    for heading in ("iteration", "student BLEU (argmax)", "student BLEU (ODD)", "teacher BLEU", "NCM", "validation"):
-        table.add_column(heading, justify="left" if heading == "iteration" else "right")
+    table.add_column("iteration")
+    for heading in ("student, argmax", "student, ODD", "teacher", "NCM", "NCM, unseen", "valid"):
+        table.add_column(heading, justify="right")
     for stage in results.stages:
         row = stage.row()
         chosen = " ←" if results.final and stage.name == results.final.name else ""
@@ -80,6 +81,7 @@ def _convergence_table(results: RunResults) -> Table:
             _number(row["bleu"]["odd"]),
             _number(row["teacher_bleu"]),
             _number(row["ncm"], 3),
+            _number(row["ncm_unseen"], 3),
             _number(row["validation"]),
         )
     return table

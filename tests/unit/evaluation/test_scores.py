@@ -13,10 +13,10 @@ from emnat.data import Sequences, SequenceWriter
 from emnat.data.grammar import draw_pairs
 from emnat.data.prepare import evaluation_set_from_pairs
 from emnat.decoding import Translator
-from emnat.evaluation import multimodality, score_outputs
+from emnat.evaluation import multimodality, multimodality_unseen, score_outputs
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.scores import repeat_rate
-from emnat.models import NAT
+from emnat.models import NAT, Teacher
 from emnat.text import TextPipeline, Vocabulary, train_vocabulary
 
 PAIRS = draw_pairs(200, seed=1)
@@ -82,6 +82,20 @@ def test_ncm_by_hand(tiny_student: NAT, tmp_path: Path, monkeypatch: pytest.Monk
             total -= sum(log_probs[0, t, token].item() for t, token in enumerate(target.tolist()))
     assert cm == pytest.approx(total / 2, rel=1e-5)
     assert ncm == pytest.approx(total / 5, rel=1e-5)
+
+
+def test_ncm_of_unseen_sources_is_that_of_the_teachers_outputs(
+    tiny_student: NAT, tiny_teacher: Teacher, tmp_path: Path
+) -> None:
+    pipeline = TextPipeline(Text(), Vocabulary(SERIALIZED, "x"))
+    student, teacher = (Translator(model, pipeline, torch.device("cpu")) for model in (tiny_student, tiny_teacher))
+    sources = [np.array([5, 6, 7]), np.array([8]), np.array([7, 7])]
+    for name, side in (("source", sources), ("target", teacher.translate_ids(sources, beam=2))):
+        with SequenceWriter(tmp_path, name, 20) as writer:
+            for ids in side:
+                writer.append(ids)
+    _, ncm = multimodality(student, *(Sequences(tmp_path, name) for name in ("source", "target")), "test")
+    assert multimodality_unseen(student, teacher, sources, 2) == pytest.approx(ncm, rel=1e-6)
 
 
 def test_latency_is_a_median_over_runs() -> None:
