@@ -38,13 +38,14 @@ from emnat.data.store import Ints
 from emnat.decoding import Hypotheses, Translator
 from emnat.decoding.engine import Engine, halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
+from emnat.errors import UserError
 from emnat.evaluation import (
     log_probs_of_candidates,
     measure_latency,
     measure_student,
     measure_teacher,
     multimodality,
-    multimodality_unseen,
+    ncm_of_outputs,
     validation_score,
 )
 from emnat.models import NAT, Teacher, build_model, load_model, save_model
@@ -166,6 +167,8 @@ def train_judges(run: Run, corpus: Corpus, stage: str, targets: Targets) -> list
         update={"training": training.model_copy(update={"steps": max(1, training.steps // 2)})}
     )
     middle, end = (len(corpus.sources) + 1) // 2, len(corpus.sources)
+    if middle == end:
+        raise UserError(f"{run.config.data.train[0]}: em.cross_fit needs two halves, and this is one pair.")
     others = [range(middle, end), range(middle)]
     return [
         _train(run, corpus, f"{stage}/judge-{half + 1}", NAT.kind, settings, targets, None, rows)
@@ -296,7 +299,8 @@ def measure(
             author = load(run, teacher)
             result["teacher"], teacher_outputs = measure_teacher(author, corpus.test, lowercase)
             unseen = list(islice(corpus.valid.source_ids, _UNSEEN))
-            result["ncm_unseen"] = multimodality_unseen(translator, author, unseen, run.config.em.distill_beam)
+            written = author.translate_ids(unseen, beam=run.config.em.distill_beam)
+            result["ncm_unseen"] = ncm_of_outputs(translator, unseen, written, f"NCM {stage}, unseen")
             outputs |= teacher_outputs
         for decoder, ids in outputs.items():
             lines = "".join(corpus.pipeline.decode_target(line) + "\n" for line in ids)
@@ -359,7 +363,7 @@ def _train(
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if start is not None and config.em.warm_start:
             model.load_state_dict(load_model(run.artifact(start.artifact), device).model.state_dict())
-        learned = rows or range(len(corpus.sources))
+        learned = range(len(corpus.sources)) if rows is None else rows
         examples = Examples(corpus.sources.part(learned), targets.sequences.part(learned))
 
         def validate() -> float:

@@ -6,7 +6,7 @@ from emnat.evaluation.likelihood import (
     log_probs_of_lines,
     log_probs_of_pairs,
     multimodality,
-    multimodality_unseen,
+    ncm_of_outputs,
 )
 from emnat.evaluation.measures import (
     DECODERS,
@@ -32,7 +32,7 @@ __all__ = [
     "measure_student",
     "measure_teacher",
     "multimodality",
-    "multimodality_unseen",
+    "ncm_of_outputs",
     "score_outputs",
     "validation_score",
 ]

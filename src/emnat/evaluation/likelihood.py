@@ -101,11 +101,9 @@ def multimodality(student: Translator, sources: Sequences, targets: Sequences, n
     return _cm_and_ncm(*map(sum, zip(*sums, strict=True)))
 
 
-def multimodality_unseen(student: Translator, teacher: Translator, sources: Sequence[Ints], beams: int) -> float:
-    """NCM of what the teacher writes for sources that no student has learned. Where a student knows its corpus by
-    heart, this is far above the NCM of that."""
-    outputs = [np.array(ids, np.int64) for ids in teacher.translate_ids(sources, beam=beams)]
-    return _cm_and_ncm(*_sums(student, sources, outputs, "NCM of unseen sources"))[1]
+def ncm_of_outputs(student: Translator, sources: Sequence[Ints], outputs: Sequence[list[int]], name: str) -> float:
+    """NCM of what somebody wrote for some sources."""
+    return _cm_and_ncm(*_sums(student, sources, [np.array(ids, np.int64) for ids in outputs], name))[1]
 
 
 def _sums(student: Translator, sources: Sequence[Ints], targets: Sequence[Ints], name: str) -> tuple[int, int, float]:

@@ -1,4 +1,4 @@
-"""Training state on disk, as safetensors: written under a temporary name, flushed, renamed. No pickle.
+"""Training state on disk, as safetensors: written under a temporary name, flushed, renamed. Reading executes nothing.
 
 Each file carries a checksum of its tensors, which safetensors itself does not check.
 """

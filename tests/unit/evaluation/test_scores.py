@@ -13,7 +13,7 @@ from emnat.data import Sequences, SequenceWriter
 from emnat.data.grammar import draw_pairs
 from emnat.data.prepare import evaluation_set_from_pairs
 from emnat.decoding import Translator
-from emnat.evaluation import multimodality, multimodality_unseen, score_outputs
+from emnat.evaluation import multimodality, ncm_of_outputs, score_outputs
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.scores import repeat_rate
 from emnat.models import NAT, Teacher
@@ -84,18 +84,17 @@ def test_ncm_by_hand(tiny_student: NAT, tmp_path: Path, monkeypatch: pytest.Monk
     assert ncm == pytest.approx(total / 5, rel=1e-5)
 
 
-def test_ncm_of_unseen_sources_is_that_of_the_teachers_outputs(
-    tiny_student: NAT, tiny_teacher: Teacher, tmp_path: Path
-) -> None:
+def test_ncm_of_outputs_is_that_of_a_corpus_of_them(tiny_student: NAT, tiny_teacher: Teacher, tmp_path: Path) -> None:
     pipeline = TextPipeline(Text(), Vocabulary(SERIALIZED, "x"))
     student, teacher = (Translator(model, pipeline, torch.device("cpu")) for model in (tiny_student, tiny_teacher))
     sources = [np.array([5, 6, 7]), np.array([8]), np.array([7, 7])]
-    for name, side in (("source", sources), ("target", teacher.translate_ids(sources, beam=2))):
+    outputs = teacher.translate_ids(sources, beam=2)
+    for name, side in (("source", sources), ("target", outputs)):
         with SequenceWriter(tmp_path, name, 20) as writer:
             for ids in side:
                 writer.append(ids)
     _, ncm = multimodality(student, *(Sequences(tmp_path, name) for name in ("source", "target")), "test")
-    assert multimodality_unseen(student, teacher, sources, 2) == pytest.approx(ncm, rel=1e-6)
+    assert ncm_of_outputs(student, sources, outputs, "test") == pytest.approx(ncm, rel=1e-6)
 
 
 def test_latency_is_a_median_over_runs() -> None:
