@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from emnat._version import __version__
 from emnat.errors import UserError
 
@@ -23,6 +25,31 @@ FORMAT = 2  # of run directories and model directories; another number is refuse
 MANIFEST = "manifest.json"
 SCRATCH = "scratch"
 _OWN_CHECKSUM = "sha256"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Whole(_Strict):
+    """How a file was when it was finished."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(_Strict):
+    """What made an artifact, and all its files. Fields are written in this order; one may be added only at the end."""
+
+    format: int
+    artifact: str
+    parents: list[str]
+    seed: int
+    emnat: str
+    seconds: float
+    facts: dict[str, Any]
+    files: dict[str, Whole]
+    emptied: bool = False
 
 
 def seal(
@@ -35,17 +62,17 @@ def seal(
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST and SCRATCH not in path.relative_to(folder).parts:
             sync(path)
-            files[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": checksum(path)}
-    manifest = {
-        "format": FORMAT,
-        "artifact": name,
-        "parents": list(parents),
-        "seed": seed,
-        "emnat": __version__,
-        "seconds": round(seconds, 3),
-        "facts": facts,
-        "files": files,
-    }
+            files[str(path.relative_to(folder))] = Whole(bytes=path.stat().st_size, sha256=checksum(path))
+    manifest = Manifest(
+        format=FORMAT,
+        artifact=name,
+        parents=list(parents),
+        seed=seed,
+        emnat=__version__,
+        seconds=round(seconds, 3),
+        facts=facts,
+        files=files,
+    )
     _write_manifest(folder, manifest)
     sync(folder)
     folder.rename(final)
@@ -60,38 +87,39 @@ def scratch(artifact: Path) -> Path:
 
 
 def read_facts(artifact: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = read_manifest(artifact)["facts"]
-    return facts
+    return read_manifest(artifact).facts
 
 
-def read_manifest(artifact: Path) -> dict[str, Any]:
+def read_manifest(artifact: Path) -> Manifest:
     path = inside(artifact, MANIFEST)
     try:
         raw = path.read_bytes()
-        manifest: dict[str, Any] = json.loads(raw)
-        as_written = _serialised(manifest) == raw  # to the last space
-        written, own = manifest["format"], manifest.pop(_OWN_CHECKSUM, None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        values: dict[str, Any] = json.loads(raw)
+        as_written = _serialised(values) == raw  # to the last space
+        written, own = values["format"], values.pop(_OWN_CHECKSUM, None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}: missing or damaged: {_remedy(artifact)}") from None
     if written != FORMAT:
         raise UserError(f"{path}: format {written}, this version reads format {FORMAT}.")
-    if own != _digest(manifest) or not as_written:
+    if own != _digest(values) or not as_written:
         raise UserError(f"{path}: damaged (its checksum is wrong): {_remedy(artifact)}")
-    return manifest
+    try:
+        return Manifest.model_validate(values)
+    except ValueError:
+        raise UserError(f"{path}: not written by emnat: {_remedy(artifact)}") from None
 
 
 def check_artifact(artifact: Path) -> None:
     """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
     manifest = read_manifest(artifact)
-    files = {} if manifest.get("emptied") else manifest["files"]
-    for name, facts in files.items():
+    for name, whole in ({} if manifest.emptied else manifest.files).items():
         path = inside(artifact, name)
         size = path.stat().st_size if path.is_file() else None
         if size is None:
             problem = "missing"
-        elif size != facts["bytes"]:
-            problem = f"{size} bytes instead of {facts['bytes']}"
-        elif checksum(path) != facts["sha256"]:
+        elif size != whole.bytes:
+            problem = f"{size} bytes instead of {whole.bytes}"
+        elif checksum(path) != whole.sha256:
             problem = "damaged (its checksum is wrong)"
         else:
             continue
@@ -101,18 +129,18 @@ def check_artifact(artifact: Path) -> None:
 def empty_artifact(artifact: Path) -> int:
     """Delete the files of an artifact and keep its manifest, which goes on to say that it was made; bytes freed."""
     manifest = read_manifest(artifact)
-    if manifest.get("emptied"):
+    if manifest.emptied:
         return 0
-    _write_manifest(artifact, manifest | {"emptied": True})
-    for name in manifest["files"]:
+    _write_manifest(artifact, manifest.model_copy(update={"emptied": True}))
+    for name in manifest.files:
         inside(artifact, name).unlink(missing_ok=True)
-    return int(sum(facts["bytes"] for facts in manifest["files"].values()))
+    return sum(whole.bytes for whole in manifest.files.values())
 
 
 def inside(folder: Path, name: str) -> Path:
     """A file of a folder that may come from a stranger: names and links that lead out of it are refused."""
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{path}: leads out of {folder}, which nothing in it may do.")
     return path
 
@@ -164,17 +192,17 @@ def explained_disk_errors(place: Path) -> Iterator[None]:
         raise
 
 
-def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    complete = manifest | {_OWN_CHECKSUM: _digest(manifest)}
-    write_atomically(folder / MANIFEST, _serialised(complete))
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    values = manifest.model_dump(exclude_unset=True)
+    write_atomically(folder / MANIFEST, _serialised(values | {_OWN_CHECKSUM: _digest(values)}))
 
 
-def _serialised(manifest: dict[str, Any]) -> bytes:
-    return json.dumps(manifest, indent=1, ensure_ascii=False).encode()
+def _serialised(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, indent=1, ensure_ascii=False).encode()
 
 
-def _digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _remedy(artifact: Path) -> str:

@@ -188,7 +188,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot read this config file ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, numbers too long, brackets too deep
         raise UserError(f"{path}: not valid TOML: {error}.") from None
     for override in overrides:
         _apply_override(values, override)
@@ -224,7 +224,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UserError(f"{override!r} is not an override: write key=value, for example em.iterations=4.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text  # a bare word is a string
     *sections, name = key.strip().split(".")
     for section in sections:

@@ -54,7 +54,7 @@ class Run:
         final = self.artifact(name)
         partial = final.with_name(final.name + ".partial")
         with explained_disk_errors(final):
-            if final.exists() and read_manifest(final)["parents"] != list(parents):
+            if final.exists() and read_manifest(final).parents != list(parents):
                 shutil.rmtree(final)  # made from others: a longer run has chosen another student, say
             if not final.exists():
                 _continue_or_start(partial, parents)

@@ -11,12 +11,13 @@ import pytest
 import torch
 from tests.conftest import TINY
 
-from emnat.artifacts import check_artifact, empty_artifact, seal
+from emnat import artifacts
+from emnat.artifacts import check_artifact, empty_artifact, read_manifest, seal
 from emnat.config import Decode, Text
 from emnat.data.grammar import draw_pairs
 from emnat.decoding.translator import load_translator
 from emnat.errors import UserError
-from emnat.models import NAT, load_model, save_model
+from emnat.models import NAT, describe_model, load_model, save_model
 from emnat.text import train_vocabulary
 
 CPU = torch.device("cpu")
@@ -60,16 +61,40 @@ def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
     partial.mkdir()
     (partial / "x").write_text("x")
     seal(partial, final, "a", [], 1, {}, 0.0)
-    manifest = json.loads((final / "manifest.json").read_text())
-    manifest.pop("sha256")
-    manifest["files"]["../precious"] = manifest["files"].pop("x")
-    from emnat import artifacts  # noqa: PLC0415  # a stranger can compute checksums, too
-
-    artifacts._write_manifest(final, manifest)
+    manifest = read_manifest(final)
+    manifest.files["../precious"] = manifest.files.pop("x")
+    artifacts._write_manifest(final, manifest)  # a stranger can compute checksums, too
     for function in (check_artifact, empty_artifact):
         with pytest.raises(UserError, match="leads out of"):
             function(final)
     assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": None},
+        {"files": ["x"]},
+        {"files": {"x": {"bytes": "1", "sha256": "0"}}},
+        {"files": {"x\0": {"bytes": 1, "sha256": "0"}}},
+        {"parents": 3},
+        {"more": 1},
+    ],
+)
+def test_manifests_of_another_shape(tmp_path: Path, change: dict[str, object]) -> None:
+    values = {"format": artifacts.FORMAT, "artifact": "a", "parents": [], "seed": 1, "emnat": "0", "seconds": 0.0}
+    values |= {"facts": {}, "files": {}} | change
+    path = tmp_path / "manifest.json"
+    path.write_bytes(artifacts._serialised(values | {"sha256": artifacts._digest(values)}))
+    with pytest.raises(UserError, match=r"not written by emnat|leads out of"):
+        check_artifact(tmp_path)
+
+
+def test_json_too_deep_to_be_read(model: Path) -> None:
+    for name, read in (("manifest.json", read_manifest), ("config.json", describe_model)):
+        (model / name).write_text("[" * 100_000)
+        with pytest.raises(UserError, match="damaged"):
+            read(model)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +116,11 @@ def test_declared_sizes_take_no_memory(model: Path, key: str, value: object) -> 
         load_model(model, CPU)
 
 
-@pytest.mark.parametrize(("key", "value"), [("vocabulary", 1 << 60), ("max_tokens", 1 << 62), ("vocabulary", -1)])
-def test_declared_vocabularies_take_no_memory(model: Path, key: str, value: int) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("vocabulary", 1 << 60), ("max_tokens", 1 << 62), ("vocabulary", -1), ("vocabulary", float("inf"))],
+)
+def test_declared_vocabularies_take_no_memory(model: Path, key: str, value: float) -> None:
     description = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(description | {key: value}))
     with pytest.raises(UserError):

@@ -30,8 +30,8 @@ def test_artifacts_are_built_once_and_whole(tmp_path: Path) -> None:
     assert run.build("a/b", ["parent"], make) == first
     assert calls == ["b.partial"]
     manifest = read_manifest(first)
-    assert manifest["parents"] == ["parent"]
-    assert manifest["files"]["file"]["bytes"] == 7
+    assert manifest.parents == ["parent"]
+    assert manifest.files["file"].bytes == 7
     assert read_facts(first) == {"answer": 42}
     assert not first.with_name("b.partial").exists()
 
@@ -63,7 +63,7 @@ def test_seconds_are_those_of_all_processes(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run.build("a", [], work)
-    assert 0.4 <= read_manifest(run.build("a", [], work))["seconds"] < 2
+    assert 0.4 <= read_manifest(run.build("a", [], work)).seconds < 2
 
 
 def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:

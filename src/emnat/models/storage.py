@@ -116,7 +116,7 @@ def describe_model(folder: Path, name: str = "model") -> Description:
             Text.model_validate(values["text"]),
             Decode.model_validate(values["decode"]),
         )
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{path}: not a model description ({error}).") from None
 
 
@@ -130,7 +130,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         written = description["format"]
     except FileNotFoundError:
         raise UserError(f"{path}: missing; this is not a model directory.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}): restore the file.") from None
     if written != FORMAT:
         raise UserError(f"{path}: format {written}, but this version of emnat reads format {FORMAT}.")

@@ -68,12 +68,12 @@ class RunResults:
     def seconds(self) -> dict[str, float]:
         """How long every artifact took."""
         found = [read_manifest(path.parent) for path in sorted(self.run.directory.glob("**/manifest.json"))]
-        return {manifest["artifact"]: manifest["seconds"] for manifest in found if manifest["seconds"]}
+        return {manifest.artifact: manifest.seconds for manifest in found if manifest.seconds}
 
     @property
     def versions(self) -> dict[str, str | None]:
         """Of the programs that measured."""
-        emnat = read_manifest(self.run.artifact(f"{self.stages[-1].name}/measures"))["emnat"]
+        emnat = read_manifest(self.run.artifact(f"{self.stages[-1].name}/measures")).emnat
         return {"emnat": emnat, "torch": next((entry["torch"] for entry in self.latency.values()), None)}
 
     def as_json(self) -> dict[str, Any]:

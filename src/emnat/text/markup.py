@@ -29,7 +29,7 @@ def _segments(lines: Iterable[str], path: str | Path) -> Iterator[str]:
     for line in lines:
         for text in _SEGMENT.findall(line):
             found = True
-            yield html.unescape(text).strip()
+            yield html.unescape(text).replace("\n", " ").strip()  # &#10; is a line break: a sentence has none
     if not found:
         raise UserError(f"{path}: no <seg> element on any line: rename the file if it is plain text.")
 

@@ -13,7 +13,7 @@ from emnat.text import read_lines, read_pairs
 SGM = """<srcset setid="newstest2014" srclang="any">
 <doc sysid="ref" docid="1" genre="news" origlang="en">
 <p>
-<seg id="1">Tom &amp; Jerry said: &quot;No&quot;.</seg>
+<seg id="1">Tom &amp; Jerry said:&#10;&quot;No&quot;.</seg>
 <seg id="2"></seg> <SEG ID="3"> Two on a line </SEG>
 </p>
 </doc>
