@@ -1,6 +1,21 @@
 """emnat: parallel text in, a one-pass translation model out."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from emnat._version import __version__
-from emnat.decoding.translator import load_translator as load
+
+if TYPE_CHECKING:
+    from emnat.config import Decode
+    from emnat.decoding.translator import Translator
 
 __all__ = ["__version__", "load"]
+
+
+def load(directory: str | Path, device: str = "auto", settings: Decode | None = None) -> Translator:
+    """A model from its directory, also an exported one, or from a run (its final student)."""
+    from emnat.decoding.translator import load_translator  # noqa: PLC0415  # PyTorch takes seconds to import
+
+    return load_translator(directory, device, settings)

@@ -25,6 +25,7 @@ FORMAT = 2  # of run directories and model directories; another number is refuse
 MANIFEST = "manifest.json"
 SCRATCH = "scratch"
 _OWN_CHECKSUM = "sha256"
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # other troubles with a disk are no damage
 
 
 class _Strict(BaseModel):
@@ -53,9 +54,19 @@ class Manifest(_Strict):
 
 
 def seal(
-    folder: Path, final: Path, name: str, parents: Sequence[str], seed: int, facts: dict[str, Any], seconds: float
+    folder: Path,
+    final: Path,
+    name: str,
+    parents: Sequence[str],
+    seed: int,
+    facts: dict[str, Any],
+    seconds: float,
+    replaced: Path | None = None,
 ) -> None:
-    """Make `folder` the artifact `final`: flush its files, write the manifest, rename."""
+    """Make `folder` the artifact `final`: flush its files, write the manifest, rename.
+
+    One that is there already is moved out of the way, to `replaced`.
+    """
     for left_over in folder.rglob("*.tmp"):  # by a process that was killed while it wrote
         left_over.unlink()
     files = {}
@@ -75,6 +86,9 @@ def seal(
     )
     _write_manifest(folder, manifest)
     sync(folder)
+    if replaced is not None and final.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        final.rename(replaced)
     folder.rename(final)
     sync(final.parent)
 
@@ -97,7 +111,7 @@ def read_manifest(artifact: Path) -> Manifest:
         values: dict[str, Any] = json.loads(raw)
         as_written = _serialised(values) == raw  # to the last space
         written, own = values["format"], values.pop(_OWN_CHECKSUM, None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (*_NOT_THERE, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}: missing or damaged: {_remedy(artifact)}") from None
     if written != FORMAT:
         raise UserError(f"{path}: format {written}, this version reads format {FORMAT}.")
@@ -112,6 +126,7 @@ def read_manifest(artifact: Path) -> Manifest:
 def check_artifact(artifact: Path) -> None:
     """Every file named in the manifest is there, whole and unchanged (or the artifact was emptied on purpose)."""
     manifest = read_manifest(artifact)
+    _refuse_links_out(artifact)
     for name, whole in ({} if manifest.emptied else manifest.files).items():
         path = inside(artifact, name)
         size = path.stat().st_size if path.is_file() else None
@@ -126,23 +141,44 @@ def check_artifact(artifact: Path) -> None:
         raise UserError(f"{path}: {problem}: {_remedy(artifact)}")
 
 
+def content_digest(artifact: Path) -> str:
+    """The same for artifacts with the same files, whenever and by whomever they were made."""
+    files = read_manifest(artifact).files
+    return hashlib.sha256(json.dumps({name: files[name].sha256 for name in sorted(files)}).encode()).hexdigest()
+
+
 def empty_artifact(artifact: Path) -> int:
     """Delete the files of an artifact and keep its manifest, which goes on to say that it was made; bytes freed."""
     manifest = read_manifest(artifact)
-    if manifest.emptied:
-        return 0
-    _write_manifest(artifact, manifest.model_copy(update={"emptied": True}))
-    for name in manifest.files:
-        inside(artifact, name).unlink(missing_ok=True)
-    return sum(whole.bytes for whole in manifest.files.values())
+    if not manifest.emptied:
+        _write_manifest(artifact, manifest.model_copy(update={"emptied": True}))
+    left = [path for name in manifest.files if (path := inside(artifact, name)).exists()]
+    freed = sum(path.stat().st_size for path in left)
+    for path in left:
+        path.unlink()
+    return freed
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A file of a folder that may come from a stranger: names and links that lead out of it are refused."""
+    """A file of a folder that may come from a stranger: names and links that lead out of it are refused.
+
+    So is what is no file at all: a pipe would be waited for without end.
+    """
     path = folder / name
-    if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{path}: leads out of {folder}, which nothing in it may do.")
+    try:
+        if "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path}: leads out of {folder}, which nothing in it may do.")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path}: neither a file nor a directory.")
+    except (OSError, RuntimeError) as error:  # links in a circle, a name that is too long
+        raise UserError(f"{path}: cannot be looked at ({error}).") from None
     return path
+
+
+def _refuse_links_out(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            inside(folder, str(path.relative_to(folder)))
 
 
 def clear_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -11,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import torch
 import typer
@@ -49,8 +50,8 @@ from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
-from emnat.workspace import Run, find_run, locked, open_run
-from emnat.world import be_deterministic, choose_device
+from emnat.workspace import Run, begin, find_run, locked
+from emnat.world import be_deterministic, choose_device, is_out_of_memory
 
 _SMALLER = (
     "lower decode.tokens (of a finished model: in its config.json, and delete its manifest.json, which knows the old "
@@ -81,9 +82,8 @@ def demo(
     """The whole EM loop on the embedded corpus: a few minutes, ending in a results table and a report."""
     folder = Path(run) / f"corpus-{pairs}"  # the size is in the name, so that another size is another config
     config = _packaged_config("demo.toml", run, seed, grammar.corpus_files(folder), overrides)
-    opened = open_run(config)
-    _write_once(opened, folder, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
-    with _resumable():
+    with _resumable(), begin(config) as opened:
+        _write_once(folder, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
         _train(opened)
         _print_samples(opened)
         _report(opened, as_json=False, page=None)
@@ -92,8 +92,7 @@ def demo(
 @app.command()
 def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
     """Text files → vocabulary and ids. `train` does this too; alone, it shows what cleaning keeps and drops."""
-    run = open_run(load_config(config, overrides or []))
-    with locked(run):
+    with _resumable(), begin(load_config(config, overrides or [])) as run:
         facts = read_facts(prepare_data(run).folder)
     table = Table(title=f"Prepared in {run.directory / 'data'}")
     table.add_column("set")
@@ -107,8 +106,7 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
 @app.command()
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
     """Run EM as the config says, from text to a one-pass model. Run it again to continue after an interruption."""
-    run = open_run(load_config(config, overrides or []))
-    with _resumable():
+    with _resumable(), begin(load_config(config, overrides or [])) as run:
         _train(run)
         _report(run, as_json=False, page=None)
 
@@ -125,8 +123,8 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line for line."""
     translator = load_translator(model, device)
-    lines = decode_lines(sys.stdin.buffer, "standard input")
-    out = sys.stdout.buffer
+    lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
+    out = _is_open(sys.stdout, "output").buffer
     for number, line in enumerate(translator.stream(lines, decoder, length_candidates, rescore, beam, block), 1):
         out.write(line.encode() + b"\n")
         if number % block == 0:
@@ -142,11 +140,12 @@ def score(
 ) -> None:
     """Write log p(target|source) for every line `source TAB target` of standard input (-inf for an empty side)."""
     translator = load_translator(model, device)
-    lines = decode_lines(sys.stdin.buffer, "standard input")
+    lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
+    out = _is_open(sys.stdout, "output")
     pairs = (parse_tsv(line, f"standard input, line {number}") for number, line in enumerate(lines, 1))
     for value in log_probs_of_lines(translator, pairs, block):
-        sys.stdout.write(f"{value:.6f}\n")
-    sys.stdout.flush()
+        out.write(f"{value:.6f}\n")
+    out.flush()
 
 
 @app.command()
@@ -165,6 +164,8 @@ def evaluate(
         sentences = evaluation_set_from_pairs(read_pairs([str(source), str(target)]), translator.pipeline)
     elif source or target:
         raise UserError("give both --source and --target, or neither.")
+    elif not (model / "config.toml").exists():
+        raise UserError(f"{model}: a model without its run has no test set: give --source and --target.")
     else:
         run = find_run(model)
         data = run.artifact("data")
@@ -205,7 +206,7 @@ def report(
 def slim(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
     """Free disk: delete models and targets of iterations neither best nor last. The run can still be continued."""
     found = find_run(run)
-    with locked(found):
+    with locked(found.directory):
         freed = slim_run(found)
     console.print(f"freed {sum(freed.values()) / 2**20:,.0f} MiB: {', '.join(freed) or 'nothing to delete'}")
 
@@ -226,13 +227,13 @@ def synthetic(
     sizes = synthetic_corpus.Sizes(train=pairs, valid=min(1_000, pairs), test=test, length=length)
     folder = Path(run) / f"corpus-{experiment}-{pairs}-{test}-{length}"
     config = _packaged_config("synthetic.toml", run, seed, synthetic_corpus.corpus_files(folder), overrides)
-    opened = open_run(config)
-    _write_once(opened, folder, partial(synthetic_corpus.write_corpus, experiment=experiment, sizes=sizes, seed=seed))
-    if corpus_only:
-        return
-    if config.deterministic:
-        be_deterministic()
-    with locked(opened), _resumable():
+    write = partial(synthetic_corpus.write_corpus, experiment=experiment, sizes=sizes, seed=seed)
+    with _resumable(), begin(config) as opened:
+        _write_once(folder, write)
+        if corpus_only:
+            return
+        if config.deterministic:
+            be_deterministic()
         found = run_contrast(opened, experiment)
     table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")
     for name in ("AR", "NAR"):
@@ -278,6 +279,9 @@ def bench(
 
 def main() -> None:
     """Entry point: what a user can put right ends in one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has no × or ← gets a question mark
+            stream.reconfigure(errors="replace")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         app()
@@ -286,6 +290,10 @@ def main() -> None:
     except torch.OutOfMemoryError:
         _fail(f"out of GPU memory: {_SMALLER}")
     except MemoryError:
+        _fail(f"out of memory: {_SMALLER}")
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         _fail(f"out of memory: {_SMALLER}")
     except OSError as error:
         _fail(f"{error.filename or 'input or output'}: {error.strerror or error}.")
@@ -316,11 +324,17 @@ def _resumable() -> Iterator[None]:
         raise typer.Exit(128 + error.number) from None
 
 
-def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
+def _is_open(stream: TextIO | None, name: str) -> TextIO:
+    if stream is None:
+        raise UserError(f"standard {name} is closed: connect it to a file or a pipe.")
+    return stream
+
+
+def _write_once(folder: Path, write: Callable[[Path], None]) -> None:
     """A generated corpus: whole or absent."""
     if not folder.exists():
         unfinished = folder.with_suffix(".partial")
-        with locked(run), explained_disk_errors(folder):
+        with explained_disk_errors(folder):
             write(unfinished)
             unfinished.rename(folder)
 
@@ -328,12 +342,13 @@ def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
 def _train(run: Run) -> None:
     if run.config.deterministic:
         be_deterministic()
-    with locked(run):
-        best = run_em(run)
+    best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
 
 
 def _report(run: Run, as_json: bool, page: Path | None) -> None:
+    if page is not None and page.is_dir():
+        raise UserError(f"{page}: a directory: name a file for the page.")
     results = collect(run)
     made = claims(results)
     if as_json:

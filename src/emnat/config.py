@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from emnat.errors import UserError
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=1 << 40)]
+Beams = Annotated[int, Field(gt=0, le=1_000)]
 # What a model may declare itself to be: far more than any is, and little enough to be looked at without harm.
 Layers = Annotated[int, Field(gt=0, le=512)]
 Width = Annotated[int, Field(gt=0, le=1 << 17)]
@@ -27,7 +28,7 @@ NarDecoder = Literal["argmax", "dedup", "odd"]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 Files = list[str] | list[list[str]]
@@ -48,6 +49,8 @@ class Data(Section):
 
     @model_validator(mode="after")
     def one_validation_set(self) -> Data:
+        if self.train == [] or self.valid == []:
+            raise ValueError("train and valid name files: [source, target], or one .tsv or .jsonl file")
         if (self.valid is None) == (self.hold_out == 0):
             raise ValueError("give a validation set (data.valid), or take it from the training pairs (data.hold_out)")
         return self
@@ -127,8 +130,8 @@ class EM(Section):
     iterations: Positive = 6  # the highest t
     rule: Rule = "nar"
     posterior_weight: Annotated[float, Field(ge=0)] = 1.0  # λ of the rule `posterior`
-    distill_beam: Positive = 20
-    propose_beam: Positive = 5
+    distill_beam: Beams = 20
+    propose_beam: Beams = 5
     candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher
     bounds: bool = True  # after a drop, go back and continue with quality bounds
     patience: Positive = 1  # iterations without a new best before the bounded branch (or EM) stops
@@ -140,11 +143,12 @@ class EM(Section):
 
 class Decode(Section):
     decoder: NarDecoder = "odd"
-    length_candidates: Positive = 9
-    beam: Positive = 5  # of the teacher, when it translates
+    length_candidates: Beams = 9
+    beam: Beams = 5  # of the teacher, when it translates
     length_penalty: Annotated[float, Field(ge=0)] = 0.6
-    max_length_factor: Annotated[float, Field(gt=0)] = 2.0  # an AR output has at most factor·source + extra tokens
-    max_length_extra: Annotated[int, Field(ge=0)] = 10
+    # An AR output has at most factor·source + extra tokens.
+    max_length_factor: Annotated[float, Field(gt=0, le=1 << 17)] = 2.0
+    max_length_extra: Annotated[int, Field(ge=0, le=1 << 17)] = 10
     tokens: Positive | None = None  # of one batch, over all beams or candidates; unset: as many as memory allows
 
 
@@ -196,6 +200,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def build_config(values: dict[str, Any], origin: str) -> Config:
+    for key, value in _flatten(values):
+        if _has_no_spelling(value):
+            raise UserError(f"{origin}: {key}: a string that is no text (got {value!r}).")
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -232,6 +239,13 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         if not isinstance(values, dict):
             raise UserError(f"{override!r}: {section} is a value, not a section.")
     values[name] = value
+
+
+def _has_no_spelling(value: Any) -> bool:
+    """NUL is in no file's name, and bytes that are not UTF-8 come from the command line as lone surrogates."""
+    if isinstance(value, list):
+        return any(map(_has_no_spelling, value))
+    return isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value))
 
 
 def _explain(error: ValidationError) -> str:

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from emnat import interrupt, world
-from emnat.artifacts import check_artifact, clear_folder, read_facts, scratch, seal, write_atomically
+from emnat.artifacts import check_artifact, clear_folder, content_digest, read_facts, scratch, seal, write_atomically
 from emnat.config import Model
 from emnat.data import (
     EvaluationSet,
@@ -34,7 +34,7 @@ from emnat.data import (
     prepare_corpus,
     reported_set,
 )
-from emnat.data.store import Ints
+from emnat.data.store import Ints, write_header
 from emnat.decoding import Hypotheses, Translator
 from emnat.decoding.engine import Engine, halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
@@ -133,10 +133,23 @@ def prepare(run: Run) -> Corpus:
         return prepare_corpus(run.config, folder)
 
     folder = run.build("data", [], make)
+    _refuse_another_corpus(run, folder)
     log.info("data: %s", ", ".join(f"{k} {v}" for k, v in read_facts(folder)["train"].items()))
     pipeline = load_pipeline(folder, run.config.text)
     truth = Targets("data", folder)
     return Corpus(folder, pipeline, Sequences(folder, "train.source"), truth)
+
+
+def _refuse_another_corpus(run: Run, folder: Path) -> None:
+    """Data that was lost and made again has to be what everything else in the run was made from."""
+    known, found = run.directory / "data.sha256", content_digest(folder)
+    if not known.exists():
+        write_atomically(known, found.encode())
+    elif known.read_text() != found:
+        raise UserError(
+            f"{folder}: made from other files than this run was begun with: restore those that data.train, data.valid "
+            f"and data.test name, delete {folder} and run again, or choose another run directory."
+        )
 
 
 def train_teacher(run: Run, corpus: Corpus, stage: str, targets: Targets, start: Trained | None) -> Trained:
@@ -416,13 +429,11 @@ def _in_parts(
 
 
 def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
-    joined = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, shape)
-    start = 0
-    for part in parts:
-        scores = np.load(part / "scores.npy", allow_pickle=False)
-        joined[:, start : start + scores.shape[1]] = scores
-        start += scores.shape[1]
-    joined.flush()
+    with (folder / "scores.npy").open("wb") as joined:
+        write_header(joined, np.float32, shape)
+        for judge in range(shape[0]):
+            for part in parts:
+                joined.write(np.load(part / "scores.npy", mmap_mode="r", allow_pickle=False)[judge].tobytes())
 
 
 def _decode(

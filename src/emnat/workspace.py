@@ -32,6 +32,7 @@ from emnat.config import Config, build_config, differences, resolved_toml
 from emnat.errors import UserError
 
 _SECONDS = "seconds"
+_LOCK = ".lock"
 _CHECKSUM = "# sha256 of the lines above: "
 
 
@@ -52,11 +53,10 @@ class Run:
         from after an interruption is removed once the artifact is whole.
         """
         final = self.artifact(name)
-        partial = final.with_name(final.name + ".partial")
+        partial, replaced = (final.with_name(final.name + suffix) for suffix in (".partial", ".replaced"))
         with explained_disk_errors(final):
-            if final.exists() and read_manifest(final).parents != list(parents):
-                shutil.rmtree(final)  # made from others: a longer run has chosen another student, say
-            if not final.exists():
+            if not final.exists() or read_manifest(final).parents != list(parents):
+                # What was made from others (a longer run has chosen another student, say) stays until this is whole.
                 _continue_or_start(partial, parents)
                 started = time.monotonic() - _seconds_so_far(partial)
                 try:
@@ -66,18 +66,30 @@ class Run:
                         spent = f"{time.monotonic() - started:.3f}"
                         write_atomically(scratch(partial) / _SECONDS, spent.encode())
                     raise
-                seal(partial, final, name, parents, self.config.seed, facts, time.monotonic() - started)
+                spent_s = time.monotonic() - started
+                seal(partial, final, name, parents, self.config.seed, facts, spent_s, replaced)
+            shutil.rmtree(replaced, ignore_errors=True)
             shutil.rmtree(final / SCRATCH, ignore_errors=True)
             check_artifact(final)
         return final
+
+
+@contextlib.contextmanager
+def begin(config: Config) -> Iterator[Run]:
+    """Open a run and keep other processes out of it; one that is refused has changed nothing."""
+    directory = Path(config.run)
+    _refuse_other_places(directory)
+    with explained_disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory):
+        yield open_run(config)
 
 
 def open_run(config: Config) -> Run:
     """Create the run directory, or continue the one that is there if it has the same config."""
     directory = Path(config.run)
     written = directory / "config.toml"
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"{directory}: a file, not a directory: choose another run directory with run=...")
+    _refuse_other_places(directory)
     if written.exists():
         changed = differences(_read_run_config(written), config)
         if changed:
@@ -85,8 +97,6 @@ def open_run(config: Config) -> Run:
                 f"{directory}: this run was started with other settings ({'; '.join(changed)}): "
                 "choose another run directory with run=..., or restore the settings."
             )
-    elif directory.exists() and any(path.name != "config.toml.tmp" for path in directory.iterdir()):
-        raise UserError(f"{directory}: not empty and not a run directory: choose another with run=...")
     with explained_disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         text = resolved_toml(config)
@@ -103,14 +113,24 @@ def find_run(directory: Path) -> Run:
 
 
 @contextlib.contextmanager
-def locked(run: Run) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """One process at a time may build in a run directory; the lock goes with the process, however it ends."""
-    with (run.directory / ".lock").open("w") as handle:
+    with explained_disk_errors(directory):
+        handle = (directory / _LOCK).open("w")
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{run.directory}: another process is working in this run directory.") from None
+            raise UserError(f"{directory}: another process is working in this run directory.") from None
         yield
+
+
+def _refuse_other_places(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory}: a file, not a directory: choose another run directory with run=...")
+    names = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    if "config.toml" not in names and names - {"config.toml.tmp", _LOCK}:
+        raise UserError(f"{directory}: not empty and not a run directory: choose another with run=...")
 
 
 def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:

@@ -19,9 +19,16 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UserError(f"device = {name!r} is no device: use 'auto', 'cpu' or 'cuda'.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device = {name!r}: emnat computes on 'cpu' or 'cuda' ('auto' chooses).")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device = {name!r}, but PyTorch does not see it here: use device = 'cpu' or 'auto'.")
     return device
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """PyTorch has a type of its own for a GPU's memory, but none for the machine's."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def uses_bf16(device: torch.device, precision: str) -> bool:

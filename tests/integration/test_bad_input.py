@@ -97,6 +97,31 @@ def test_a_run_directory_in_use(workplace: Path, emnat: Emnat) -> None:
     assert "another process" in message
 
 
+def test_lost_data_is_not_made_again_from_another_corpus(workplace: Path, emnat: Emnat) -> None:
+    emnat("prepare", "config.toml", cwd=workplace)
+    shutil.rmtree(workplace / "run/data")
+    emnat("prepare", "config.toml", cwd=workplace)
+    shutil.rmtree(workplace / "run/data")
+    shutil.copyfile(workplace / "corpus/test.de", workplace / "corpus/train.de")
+    shutil.copyfile(workplace / "corpus/test.en", workplace / "corpus/train.en")
+    assert "other files" in error_of(emnat("prepare", "config.toml", "text.vocabulary=700", cwd=workplace, check=False))
+
+
+def test_streams_that_are_closed_and_terminals_without_letters(finished: Path) -> None:
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for end, code, said in (("<&-", 2, "standard input is closed"), (">&-", 2, "standard output is closed")):
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m emnat translate run {end}"],
+            cwd=finished,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, said in done.stderr.decode()) == (code, True)
+    command = [sys.executable, "-m", "emnat", "report", "run", "--page", "../page.html"]
+    done = subprocess.run(command, cwd=finished, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_bad_lines_of_score(finished: Path, emnat: Emnat) -> None:
     assert "line 1: 1 tab-separated fields" in error_of(
         emnat("score", "run", cwd=finished, stdin=b"no tab\n", check=False)
@@ -134,7 +159,7 @@ def test_interrupting_says_how_to_go_on(workplace: Path) -> None:
     assert (workplace / "run/free-1/teacher.partial/scratch/state.safetensors").exists()
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "foo"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "foo", "meta", "mps"])
 def test_no_such_device(finished: Path, emnat: Emnat, device: str) -> None:
     done = emnat("translate", "run", "--device", device, cwd=finished, check=False)
     assert f"device = '{device}'" in error_of(done)

@@ -61,6 +61,9 @@ def test_bad_settings_are_named(values: dict[str, object], message: str) -> None
 def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.toml: cannot read"):
         load_config(tmp_path / "nowhere.toml")
+    for name in ("r\0", "r\udcff"):
+        with pytest.raises(UserError, match="no text"):
+            load_config(write(tmp_path, 'run = "r"'), [f"run={name}"])
     for text in ("run = ", "run = " + "9" * 5_000, "run = " + "[" * 5_000):
         with pytest.raises(UserError, match="not valid TOML"):
             load_config(write(tmp_path, text))

@@ -86,7 +86,7 @@ def play(monkeypatch: pytest.MonkeyPatch, curve: dict[str, float], **settings: A
     steps = ScriptedSteps(curve)
     monkeypatch.setattr(em, "steps", steps)
     larger = settings.pop("larger_student", None)
-    config = Config(run="x", data=Data(train=[], valid=[]), em=EM(**settings), larger_student=larger)
+    config = Config(run="x", data=Data(train=["a", "b"], valid=["a", "b"]), em=EM(**settings), larger_student=larger)
     return em.run_em(Run(Path("x"), config)), steps.calls
 
 

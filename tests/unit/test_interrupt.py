@@ -37,3 +37,26 @@ def test_only_a_later_second_signal_ends_it_at_once(pause: float, said: str) -> 
     output, _ = process.communicate(timeout=10)
     assert output.strip() == said
     assert process.returncode == 128 + signal.SIGTERM
+
+
+# Is interrupted while the command is being imported.
+BEGINNING = """
+import builtins, os, signal, sys, time
+from emnat.__main__ import main
+plainly = builtins.__import__
+def interrupted(name, *rest):
+    if name == "emnat.cli":
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(10)
+    return plainly(name, *rest)
+builtins.__import__ = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_before_anything_is_begun(number: signal.Signals) -> None:
+    arguments = [sys.executable, "-c", BEGINNING, str(int(number))]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number
+    assert done.stderr == "emnat: stopped before anything was begun.\n"

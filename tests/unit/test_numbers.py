@@ -20,6 +20,7 @@ from emnat.evaluation import log_probs_of_lines
 from emnat.models import NAT, Teacher
 from emnat.text import TextPipeline, Vocabulary, train_vocabulary
 from emnat.text.subwords import EOS
+from emnat.world import is_out_of_memory
 
 CPU = torch.device("cpu")
 LINES = [line for pair in grammar.draw_pairs(100, seed=1) for line in pair]
@@ -58,3 +59,10 @@ def test_a_teacher_that_does_not_end(tiny_teacher: Teacher) -> None:
     found = BeamSearch(state, 2, 4, 5, 0.6, CPU, captured=False).run(source, lengths, limits)
     assert found.lengths_MK[:, 0].tolist() == [5, 2]
     assert found.scores_MK[:, 0].isfinite().all()
+
+
+def test_memory_of_the_machine_that_runs_out_is_known_for_what_it_is() -> None:
+    with pytest.raises(RuntimeError) as found:
+        torch.empty(1 << 50)
+    assert is_out_of_memory(found.value)
+    assert not is_out_of_memory(RuntimeError("shapes differ"))

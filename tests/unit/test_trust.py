@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -17,6 +19,7 @@ from emnat.config import Decode, Text
 from emnat.data.grammar import draw_pairs
 from emnat.decoding.translator import load_translator
 from emnat.errors import UserError
+from emnat.export import export_model
 from emnat.models import NAT, describe_model, load_model, save_model
 from emnat.text import train_vocabulary
 
@@ -148,3 +151,42 @@ def test_keys_a_model_does_not_have(model: Path) -> None:
     (model / "config.json").write_text(json.dumps(description))
     with pytest.raises(UserError, match="not a model description"):
         load_model(model, CPU)
+
+
+def test_exporting_copies_nothing_from_elsewhere(model: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    shutil.copyfile(model / "tokenizer.model", secret)
+    (model / "tokenizer.model").unlink()
+    (model / "tokenizer.model").symlink_to(secret)
+    with pytest.raises(UserError, match="leads out of"):
+        export_model(model, tmp_path / "out", "onnx", "float32")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_out_that_no_manifest_names(tmp_path: Path) -> None:
+    """What an artifact's reader reads by name is not only what its manifest lists."""
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "a.partial").mkdir()
+    seal(tmp_path / "a.partial", tmp_path / "a", "a", [], 1, {}, 0.0)
+    (tmp_path / "a/odd.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match="leads out of"):
+        check_artifact(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.model"])
+def test_links_in_a_circle_and_pipes(model: Path, name: str) -> None:
+    (model / name).unlink()
+    (model / name).symlink_to(model / name)
+    with pytest.raises(UserError, match=re.escape(name)):
+        load_translator(model, "cpu")
+    (model / name).unlink()
+    os.mkfifo(model / name)
+    with pytest.raises(UserError, match="neither a file nor a directory"):
+        load_translator(model, "cpu")
+
+
+def test_a_referee_that_is_a_student(model: Path) -> None:
+    for kind in ("json", "safetensors"):
+        shutil.copyfile(model / ("config.json" if kind == "json" else f"model.{kind}"), model / f"referee.{kind}")
+    with pytest.raises(UserError, match="no teacher"):
+        load_translator(model, "cpu")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emnat.artifacts import empty_artifact, read_facts, read_manifest, scratch
+from emnat.artifacts import _write_manifest, empty_artifact, read_facts, read_manifest, scratch
 from emnat.config import build_config
 from emnat.errors import UserError
-from emnat.workspace import find_run, locked, open_run
+from emnat.workspace import begin, find_run, locked, open_run
 
 
 def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
@@ -135,9 +135,9 @@ def test_foreign_folders_and_versions_are_refused(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     run = open_run(config_for(tmp_path / "run"))
-    with locked(run), pytest.raises(UserError, match="another process"), locked(run):
+    with locked(run.directory), pytest.raises(UserError, match="another process"), locked(run.directory):
         pass
-    with locked(run):
+    with locked(run.directory):
         pass
 
 
@@ -151,3 +151,59 @@ def test_a_full_disk_is_explained_and_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the disk is full"):
         run.build("a", [], full)
     assert read_facts(run.build("a", [], lambda folder: {"kept": (folder / "part").read_text()})) == {"kept": "kept"}
+
+
+def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+    run.build("model", ["t1"], lambda folder: {"student": "t1"})
+
+    def fail(folder: Path) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run.build("model", ["t2"], fail)
+    assert read_facts(run.artifact("model")) == {"student": "t1"}
+
+
+@pytest.mark.parametrize("final_too", [False, True])
+def test_a_kill_while_one_is_replaced(tmp_path: Path, final_too: bool) -> None:
+    """Between the two renames, or while the replaced one is deleted file by file."""
+    run = open_run(config_for(tmp_path / "run"))
+    first = run.build("model", ["t1"], lambda folder: (folder / "x").write_text("x") and {"student": "t1"})
+    replaced = first.with_name("model.replaced")
+    first.rename(replaced)
+    (replaced / "manifest.json").unlink()
+    if final_too:
+        run.build("model", ["t2"], lambda folder: {"student": "t2"})
+        replaced.mkdir()
+    assert read_facts(run.build("model", ["t2"], lambda folder: {"student": "t2"})) == {"student": "t2"}
+    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model"]
+
+
+def test_slimming_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    run = open_run(config_for(tmp_path / "run"))
+    made = run.build("a", [], lambda folder: {"bytes": (folder / "big").write_bytes(bytes(1000))})
+    _write_manifest(made, read_manifest(made).model_copy(update={"emptied": True}))  # and no further
+    assert empty_artifact(made) == 1000
+    assert not (made / "big").exists()
+
+
+def test_a_process_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    with begin(config_for(tmp_path / "run")) as run:
+        before = (run.directory / "config.toml").read_bytes()
+        with pytest.raises(UserError, match="another process"), begin(config_for(run.directory, em={"iterations": 9})):
+            pass
+        assert (run.directory / "config.toml").read_bytes() == before
+
+
+def test_trouble_with_a_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files, say: nobody should be told to delete something."""
+    run = open_run(config_for(tmp_path / "run"))
+    run.build("a", [], lambda folder: None)
+
+    def no_more(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", no_more)
+    with pytest.raises(OSError, match="Too many open files"):
+        run.build("a", [], lambda folder: None)

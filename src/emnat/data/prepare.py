@@ -12,6 +12,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -147,10 +149,15 @@ def _process_pairs(pairs: Iterable[Pair], text: Text) -> Iterator[tuple[Pair, Pa
             yield (source, target), (processor.source(source), processor.target(target))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads in an unknown state
-    with context.Pool(os.cpu_count(), initializer=_start_worker, initargs=(text,)) as pool:
+    workers = ProcessPoolExecutor(os.cpu_count(), context, initializer=_start_worker, initargs=(text,))
+    try:
         while block:
-            yield from zip(block, pool.map(_process_in_worker, block, chunksize=500), strict=True)
+            yield from zip(block, workers.map(_process_in_worker, block, chunksize=500), strict=True)
             block = list(itertools.islice(pairs, _BLOCK))
+    except BrokenProcessPool:
+        raise UserError("a tokenising process was killed, for want of memory perhaps: run the command again.") from None
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
 
 
 _worker: LineProcessor

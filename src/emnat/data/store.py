@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ class Sequences(Sequence[Ints]):
             self._offsets = np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False)
             width = tokens.stat().st_size // max(int(self._offsets[-1]), 1)
             whole = tokens.stat().st_size == width * int(self._offsets[-1]) and width in (0, 2, 4)
-        except (OSError, ValueError, EOFError, IndexError):
+        except (FileNotFoundError, ValueError, EOFError, IndexError):
             whole = False
         if not whole:
             raise UserError(f"{tokens}: missing or damaged: delete {folder} and run the command again.")
@@ -101,8 +102,7 @@ class SequenceWriter:
         self._file.close()
         if kind is None:
             with self._path.open("wb") as out:  # an .npy header, which has to say how many there are, then the offsets
-                header = {"descr": "<i8", "fortran_order": False, "shape": (self._count + 1,)}
-                np.lib.format.write_array_header_1_0(out, header)
+                write_header(out, np.int64, (self._count + 1,))
                 self._offsets.seek(0)
                 shutil.copyfileobj(self._offsets, out)
         self._offsets.close()
@@ -112,13 +112,18 @@ class SequenceWriter:
 def concatenate(parts: Sequence[Path], name: str, folder: Path) -> None:
     """Join the stores `name` of several folders into one, in order, without reading them into memory."""
     part_offsets = [np.load(part / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False) for part in parts]
-    count = sum(len(offsets) - 1 for offsets in part_offsets)
-    joined = np.lib.format.open_memmap(folder / f"{name}.offsets.npy", "w+", np.int64, (count + 1,))
-    start = total = 0
-    with (folder / f"{name}.tokens").open("wb") as out:
+    count, total = sum(len(offsets) - 1 for offsets in part_offsets), 0
+    with (folder / f"{name}.offsets.npy").open("wb") as joined, (folder / f"{name}.tokens").open("wb") as out:
+        write_header(joined, np.int64, (count + 1,))
+        joined.write(np.int64(0).tobytes())
         for part, offsets in zip(parts, part_offsets, strict=True):
-            joined[start : start + len(offsets)] = offsets + total
-            start, total = start + len(offsets) - 1, total + int(offsets[-1])
+            joined.write((offsets[1:] + total).tobytes())
+            total += int(offsets[-1])
             with (part / f"{name}.tokens").open("rb") as tokens:
                 shutil.copyfileobj(tokens, out)
-    joined.flush()
+
+
+def write_header(out: BinaryIO, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> None:
+    """Of an .npy file whose numbers are written after it. (Into a mapped file, a full disk would be a bus error.)"""
+    described = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, described)

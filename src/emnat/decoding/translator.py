@@ -123,7 +123,8 @@ def load_translator(directory: str | Path, device: str = "auto", settings: Decod
     else:
         model = load_model(folder, chosen).model
     referee = load_model(folder, chosen, REFEREE).model if (folder / f"{REFEREE}.json").exists() else None
-    assert referee is None or isinstance(referee, Teacher)
+    if referee is not None and not isinstance(referee, Teacher):
+        raise UserError(f"{folder}: its referee is no teacher: restore {REFEREE}.json and {REFEREE}.safetensors.")
     return Translator(model, pipeline, chosen, referee, settings or described.decode)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from emnat.artifacts import seal
+from emnat.artifacts import inside, seal
 from emnat.decoding.translator import REFEREE, model_folder
 from emnat.errors import UserError
 from emnat.models import NAT, Teacher, describe_model, load_model
@@ -32,7 +32,7 @@ def export_model(directory: Path, out: Path, form: Format, precision: Precision)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     stored = load_model(folder, torch.device("cpu"))
-    shutil.copyfile(folder / VOCABULARY_FILE, partial / VOCABULARY_FILE)
+    shutil.copyfile(inside(folder, VOCABULARY_FILE), partial / VOCABULARY_FILE)
     try:
         if form == "onnx":
             _export_student(stored.model, folder, partial, precision)
@@ -51,7 +51,7 @@ def _export_student(model: NAT | Teacher, folder: Path, out: Path, precision: Pr
     save_for_onnx(model, out, precision)
     for name in ("config.json", f"{REFEREE}.json", f"{REFEREE}.safetensors"):
         if (folder / name).exists():
-            shutil.copyfile(folder / name, out / name)
+            shutil.copyfile(inside(folder, name), out / name)
 
 
 def _export_teacher(model: NAT | Teacher, folder: Path, out: Path) -> None:

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from emnat.artifacts import FORMAT, inside
-from emnat.config import Decode, Model, Text
+from emnat.artifacts import FORMAT, MANIFEST, inside, read_manifest
+from emnat.config import Count, Decode, Model, Text, Width
 from emnat.errors import UserError
 from emnat.models.nat import NAT
 from emnat.models.teacher import Teacher
+from emnat.world import is_out_of_memory
 
 AnyModel = Teacher | NAT
 _KINDS: dict[str, type[Teacher] | type[NAT]] = {Teacher.kind: Teacher, NAT.kind: NAT}
+_VOCABULARY, _POSITIONS = TypeAdapter[int](Count), TypeAdapter[int](Width)
 
 
 def build_model(kind: str, settings: Model, vocabulary: int, max_tokens: int) -> AnyModel:
@@ -97,6 +100,8 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> Store
     except FileNotFoundError:
         raise UserError(f"{path}: missing; the model directory is incomplete.") from None
     except (SafetensorError, RuntimeError, OSError) as error:
+        if is_out_of_memory(error):
+            raise
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: truncated, damaged or of another model ({reason}): restore the file.") from None
     return Stored(model.to(device).eval(), described.text, described.decode)
@@ -111,12 +116,12 @@ def describe_model(folder: Path, name: str = "model") -> Description:
         return Description(
             values["kind"],
             Model.model_validate(values["model"]),
-            int(values["vocabulary"]),
-            int(values["max_tokens"]),
+            _VOCABULARY.validate_python(values["vocabulary"]),
+            _POSITIONS.validate_python(values["max_tokens"]),
             Text.model_validate(values["text"]),
             Decode.model_validate(values["decode"]),
         )
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path}: not a model description ({error}).") from None
 
 
@@ -129,6 +134,10 @@ def _read_description(path: Path) -> dict[str, Any]:
         description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         written = description["format"]
     except FileNotFoundError:
+        if (path.parent / MANIFEST).exists() and read_manifest(path.parent).emptied:
+            raise UserError(
+                f"{path.parent}: emptied by 'emnat slim'; of this iteration only measures are left."
+            ) from None
         raise UserError(f"{path}: missing; this is not a model directory.") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}): restore the file.") from None

@@ -107,6 +107,7 @@ class RunResults:
             for kind in ("distilled", "targets"):  # a student that is not amortised learns the selected targets
                 path = self.run.artifact(f"{stage.name}/{kind}")
                 if (path / "train.target.tokens").exists():  # it may have been emptied
+                    check_artifact(path)
                     columns.append((label(stage), Sequences(path, "train.target")))
                     break
         rows = range(min(5_000, len(columns[0][1])))
@@ -125,6 +126,8 @@ def collect(run: Run) -> RunResults:
         raise UserError(f"{run.directory}: nothing has been measured in this run yet; 'emnat train' goes on with it.")
     check_artifact(run.artifact("data"))
     model = run.artifact("model")
+    if model.exists():
+        check_artifact(model)
     final = found[str(read_facts(model)["student"]).split("/")[0]] if model.exists() else None
     return RunResults(run, stages, final, found.get("larger"))
 

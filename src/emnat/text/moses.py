@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+_MANY_DOTS = re.compile(r"\.{200}(?=\.)")  # sacremoses tries every start of a run of dots: the square of its length
 
 
 class Moses:
@@ -14,7 +18,7 @@ class Moses:
         self._detokenizer = MosesDetokenizer(lang=language)
 
     def split(self, line: str) -> str:
-        normalised = self._normalizer.normalize(line)
+        normalised = self._normalizer.normalize(_MANY_DOTS.sub(r"\g<0> ", line))
         return str(self._tokenizer.tokenize(normalised, escape=False, return_str=True))
 
     def join(self, line: str) -> str:

@@ -101,7 +101,7 @@ def _load(path: Path) -> tuple[Weights, dict[str, str]]:
             metadata: dict[str, str] = file.metadata()
         tensors = load_file(path)
         whole = metadata.pop("sha256") == _digest(tensors, metadata)
-    except (OSError, SafetensorError, KeyError, AttributeError):
+    except (FileNotFoundError, SafetensorError, KeyError, AttributeError):
         whole = False
     if not whole:
         artifact = path.parent.parent

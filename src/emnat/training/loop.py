@@ -106,6 +106,8 @@ def _validate_and_save(
     model.eval()
     with torch.compiler.set_stance("force_eager"):  # what is compiled is compiled for training
         score = validate()
+    if not math.isfinite(score) or not all(bool(weights.isfinite().all()) for weights in model.parameters()):
+        raise _diverged(progress.step)
     progress.scores.append((progress.step, score))
     log.info("  step %d: validation %.4f", progress.step, score)
     checkpoints.save_weights(checkpoints.snapshot_path(folder, progress.step), model)
@@ -140,6 +142,10 @@ def _finish(
     }
 
 
+def _diverged(step: int) -> UserError:
+    return UserError(f"the loss is not a number at step {step}: start another run with a lower learning_rate.")
+
+
 class _Meter:
     """Loss and speed since the last report."""
 
@@ -168,7 +174,7 @@ class _Meter:
         if progress.epoch:
             self._sustained = [self._sustained[0] + self._tokens, self._sustained[1] + seconds]
         if not np.isfinite(loss):
-            raise UserError(f"the loss is not a number at step {step}: start another run with a lower learning_rate.")
+            raise _diverged(step)
         self._writer.add_scalar("loss", loss, step)
         self._writer.add_scalar("learning rate", rate, step)
         self._writer.add_scalar("target tokens per second", speed, step)

@@ -65,7 +65,7 @@ def test_synthetic_files(tmp_path: Path, experiment: synthetic.Experiment) -> No
 
 
 def test_reasons_to_drop() -> None:
-    settings = Data(train=[], valid=[], max_words=5, max_ratio=2.0)
+    settings = Data(train=["a", "b"], valid=["a", "b"], max_words=5, max_ratio=2.0)
     assert reason_to_drop("a b", "c d", settings) is None
     assert reason_to_drop("", "c", settings) == reason_to_drop("a", " ", settings) == "empty"
     assert reason_to_drop("a b c d e f", "a b c d e", settings) == "too long"

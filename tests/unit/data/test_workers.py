@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 
-from emnat.config import build_config
+from emnat.config import Text, build_config
 from emnat.data import grammar, prepare
+from emnat.errors import UserError
 
 
 def test_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +29,14 @@ def test_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         found.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
     assert found[0] == found[1] == found[2]
     assert "train.source.tokens" in found[0]
+
+
+def test_a_worker_that_is_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the system for want of memory, say. (multiprocessing.Pool would wait for it without end.)"""
+    monkeypatch.setattr(prepare, "_BLOCK", 40)
+    pairs = prepare._process_pairs(itertools.repeat(("Guten Tag.", "Good day.")), Text(moses=True))
+    next(pairs)
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    with pytest.raises(UserError, match="was killed"):
+        list(itertools.islice(pairs, 1_000))

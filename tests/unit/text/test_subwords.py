@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from emnat.data.grammar import draw_pairs
 from emnat.errors import UserError
 from emnat.text import TextPipeline, Vocabulary, train_vocabulary
 from emnat.text.concat import insert_concat, remove_concat
+from emnat.text.moses import Moses
 from emnat.text.subwords import CONCAT, SPECIAL
 
 SENTENCES = [line for pair in draw_pairs(300, seed=1) for line in pair]
@@ -85,3 +87,11 @@ def test_moses_splits_and_joins() -> None:
     assert processed == "the boy 's dog didn 't bark , did it ?"
     assert pipeline.detokenise(processed) == "the boy's dog didn't bark, did it?"
     assert pipeline.encode_source("   ") == []
+
+
+def test_a_long_row_of_dots_takes_no_long_time() -> None:
+    """Not the square of its length, which was minutes for what can stand in a table of contents."""
+    started = time.monotonic()
+    text = Moses("de").split("Inhalt " + "." * 200_000 + " 7")
+    assert text.replace(" ", "") == "Inhalt" + "." * 200_000 + "7"
+    assert time.monotonic() - started < 30

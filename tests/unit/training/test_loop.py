@@ -282,3 +282,9 @@ def test_bf16_trains_too(tmp_path: Path, seed: int) -> None:
     _, facts = run(tmp_path, seed, SHORT, precision="bfloat16")
     assert np.isfinite(json.loads(json.dumps(facts))["best_score"])
     assert list((tmp_path / "scalars").glob("events*"))
+
+
+def test_weights_that_went_to_infinity_are_not_kept(tmp_path: Path, seed: int) -> None:
+    """The loss of the last step is that of the weights before it."""
+    with pytest.raises(UserError, match="lower learning_rate"):
+        run(tmp_path, seed, SHORT.model_copy(update={"steps": 1, "warmup": 1, "learning_rate": 1e38}))
