@@ -55,7 +55,7 @@ from emnat.world import be_deterministic, choose_device, is_out_of_memory
 
 _SMALLER = (
     "lower decode.tokens (of a finished model: in its config.json, and delete its manifest.json, which knows the old "
-    "one), or start another run with fewer training.tokens."
+    "one), or start another run with fewer training.tokens or a smaller model."
 )
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()

@@ -109,14 +109,10 @@ def test_lost_data_is_not_made_again_from_another_corpus(workplace: Path, emnat:
 
 def test_streams_that_are_closed_and_terminals_without_letters(finished: Path) -> None:
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    for end, code, said in (("<&-", 2, "standard input is closed"), (">&-", 2, "standard output is closed")):
-        done = subprocess.run(
-            ["bash", "-c", f"{sys.executable} -m emnat translate run {end}"],
-            cwd=finished,
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, said in done.stderr.decode()) == (code, True)
+    for end, name in (("<&-", "input"), (">&-", "output")):
+        command = ["bash", "-c", f"{sys.executable} -m emnat translate run {end}"]
+        done = subprocess.run(command, cwd=finished, capture_output=True, check=False)
+        assert f"standard {name} is closed" in error_of(done)
     command = [sys.executable, "-m", "emnat", "report", "run", "--page", "../page.html"]
     done = subprocess.run(command, cwd=finished, capture_output=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr

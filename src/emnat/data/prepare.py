@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from emnat import interrupt
 from emnat.config import Config, Data, Files, Text
 from emnat.data.store import Ints, Sequences, SequenceWriter
 from emnat.errors import UserError
@@ -120,6 +122,7 @@ def _write_clean_text(config: Config, folder: Path) -> Counter[str]:
         write(folder / _HELD_OUT) as held_out,
     ):
         for raw, (source, target) in _process_pairs(read_pairs(config.data.train), config.text):
+            interrupt.stop_if_asked()
             counts["read"] += 1
             reason = reason_to_drop(source, target, config.data)
             clean += reason is None
@@ -166,7 +169,16 @@ _worker: LineProcessor
 def _start_worker(text: Text) -> None:
     global _worker  # noqa: PLW0603  # a pool worker has no other place to keep its tokeniser
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; it is the parent's to answer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = LineProcessor(text)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot tell its workers, and they would wait for it without end."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _process_in_worker(pair: Pair) -> Pair:
@@ -182,6 +194,7 @@ def _encode_training_text(pipeline: TextPipeline, folder: Path) -> int:
         SequenceWriter(folder, "train.target", size) as targets,
     ):
         for source, target in zip(*map(read_lines, texts), strict=True):
+            interrupt.stop_if_asked()
             source_ids, target_ids = (
                 pipeline.vocabulary.encode(source),
                 pipeline.encode_processed_target(target),

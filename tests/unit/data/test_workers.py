@@ -6,6 +6,9 @@ import hashlib
 import itertools
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,23 @@ def test_a_worker_that_is_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         worker.kill()
     with pytest.raises(UserError, match="was killed"):
         list(itertools.islice(pairs, 1_000))
+
+
+PARENT = """
+import itertools, multiprocessing, os, signal
+from emnat.config import Text
+from emnat.data import prepare
+if __name__ == "__main__":
+    prepare._BLOCK = 40
+    next(prepare._process_pairs(itertools.repeat(("Guten Tag.", "Good day.")), Text(moses=True)))
+    print(*(worker.pid for worker in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    # The call returns when the last process that can write to its output is gone.
+    done = subprocess.run([sys.executable, tmp_path / "parent.py"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout.split()
