@@ -87,7 +87,7 @@ def seal(
     _write_manifest(folder, manifest)
     sync(folder)
     if replaced is not None and final.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
+        remove_folder(replaced)
         final.rename(replaced)
     folder.rename(final)
     sync(final.parent)
@@ -181,6 +181,14 @@ def _refuse_links_out(folder: Path) -> None:
             inside(folder, str(path.relative_to(folder)))
 
 
+def remove_folder(folder: Path) -> None:
+    """If it is there; of one that is a link, to another disk say, only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def clear_folder(folder: Path) -> None:
     """Empty a partial artifact that cannot be continued from the middle."""
     for path in folder.iterdir():
@@ -220,7 +228,7 @@ def explained_disk_errors(place: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise UserError(f"{place}: the disk is full; make space and run the same command again.") from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise UserError(f"{place}: cannot write here ({error.strerror}).") from error
+            raise UserError(f"{error.filename or place}: cannot be read or written ({error.strerror}).") from error
         if error.errno == errno.EIO:
             raise UserError(
                 f"{place}: the disk does not work ({error.strerror}); put it right and run again."

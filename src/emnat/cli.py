@@ -66,10 +66,15 @@ Overrides = Annotated[
 ]
 ModelDirectory = Annotated[Path, typer.Argument(metavar="MODEL", help="A run directory or a model directory.")]
 Decoder = Annotated[NarDecoder | None, typer.Option(help="How a student's output is read off (default: odd).")]
-LengthCandidates = Annotated[int, typer.Option(min=1, help="Target lengths tried at once.")]
+LengthCandidates = Annotated[int, typer.Option(min=1, max=1_000, help="Target lengths tried at once.")]
 Rescore = Annotated[bool | None, typer.Option(help="Let the referee choose among them (default: if there is one).")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam size of a teacher; 1 is greedy.")]
+Beam = Annotated[int | None, typer.Option(min=1, max=1_000, help="Beam size of a teacher; 1 is greedy.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.callback()
+def begin_command() -> None:
+    interrupt.as_usual()
 
 
 @app.command()

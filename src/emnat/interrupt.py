@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 _GRACE = 8.0  # seconds between the signal and the end, if no such place comes
 _AT_ONCE = 0.5  # seconds within which a second signal is the first again: `timeout` sends each to process and group
 CONTINUE = "run the same command again to continue"
 _asked: int | None = None
+_usual: dict[signal.Signals, Any] = {}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -36,6 +38,18 @@ def asked() -> bool:
 def stop_if_asked() -> None:
     if _asked is not None:
         raise Interrupted(_asked)
+
+
+def leave_at_once() -> None:
+    """While a command is on its way: the two signals end the process, in a sentence. Until `as_usual` is called."""
+    _usual.update({number: signal.signal(number, _leave) for number in (signal.SIGINT, signal.SIGTERM)})
+
+
+def as_usual() -> None:
+    """A command begins, and has its own answers."""
+    for number, handler in _usual.items():
+        signal.signal(number, handler)
+    _usual.clear()
 
 
 @contextlib.contextmanager
@@ -59,6 +73,11 @@ def graceful() -> Iterator[None]:
             signal.signal(number, handler)
         os.close(write_end)
         _asked = None
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"emnat: stopped before anything was begun.\n")
+    os._exit(128 + number)
 
 
 def _ask(number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,8 @@ def slim_run(run: Run) -> dict[str, int]:
     stages = _stages(run.directory)
     measured = [stage for stage in stages if (stage / _MEASURES).exists()]
     scores = {stage: float(read_facts(stage / _MEASURES)["validation"]) for stage in measured}
-    whole = {*stages[-2:], *sorted(measured, key=lambda stage: scores[stage])[-1:]}
+    unmeasured = [stage for stage in stages if stage not in measured]  # one of them may turn out to be the best
+    whole = {*stages[-2:], *unmeasured, *sorted(measured, key=lambda stage: scores[stage])[-1:]}
     referee = run.artifact(f"{stage_name('free', 1)}/teacher")
     freed = {}
     for stage in (stage for stage in stages if stage not in whole):

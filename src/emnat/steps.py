@@ -6,6 +6,7 @@ Because of that, running the whole algorithm again is how a run is continued. Sh
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -143,9 +144,12 @@ def prepare(run: Run) -> Corpus:
 def _refuse_another_corpus(run: Run, folder: Path) -> None:
     """Data that was lost and made again has to be what everything else in the run was made from."""
     known, found = run.directory / "data.sha256", content_digest(folder)
-    if not known.exists():
+    written = known.read_bytes().decode("ascii", "replace") if known.exists() else None
+    if written is None:
         write_atomically(known, found.encode())
-    elif known.read_text() != found:
+    elif not re.fullmatch("[0-9a-f]{64}", written):
+        raise UserError(f"{known}: damaged: delete it and run the command again.")
+    elif written != found:
         raise UserError(
             f"{folder}: made from other files than this run was begun with: restore those that data.train, data.valid "
             f"and data.test name, delete {folder} and run again, or choose another run directory."

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from emnat.artifacts import (
     clear_folder,
     explained_disk_errors,
     read_manifest,
+    remove_folder,
     scratch,
     seal,
     write_atomically,
@@ -54,6 +54,8 @@ class Run:
         """
         final = self.artifact(name)
         partial, replaced = (final.with_name(final.name + suffix) for suffix in (".partial", ".replaced"))
+        if final.is_symlink() and not final.exists():
+            raise UserError(f"{final}: a link to {final.readlink()}, which is not there: is its disk mounted?")
         with explained_disk_errors(final):
             if not final.exists() or read_manifest(final).parents != list(parents):
                 # What was made from others (a longer run has chosen another student, say) stays until this is whole.
@@ -68,8 +70,8 @@ class Run:
                     raise
                 spent_s = time.monotonic() - started
                 seal(partial, final, name, parents, self.config.seed, facts, spent_s, replaced)
-            shutil.rmtree(replaced, ignore_errors=True)
-            shutil.rmtree(final / SCRATCH, ignore_errors=True)
+            for left_over in (replaced, partial, final / SCRATCH):
+                remove_folder(left_over)
             check_artifact(final)
         return final
 
@@ -156,7 +158,7 @@ def _read_run_config(path: Path) -> Config:
         if ending != _digest(text) + "\n":
             raise ValueError("its checksum is wrong")
         values = tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UserError(
             f"{path}: edited or damaged ({error}): restore it; a run is continued with 'emnat train CONFIG', "
             "and other settings need another run directory."

@@ -165,4 +165,26 @@ def test_places_that_cannot_be_written(workplace: Path, emnat: Emnat) -> None:
     done = emnat("train", "config.toml", "run=config.toml", cwd=workplace, check=False)
     assert "a file, not a directory" in error_of(done)
     done = emnat("train", "config.toml", "run=config.toml/x", cwd=workplace, check=False)
-    assert "cannot write here" in error_of(done)
+    assert "cannot be read or written" in error_of(done)
+
+
+def test_measures_that_are_missing(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    """Reports say so; slimming leaves what may turn out to be the best; training makes them anew."""
+    run = tmp_path / "run"
+    shutil.copytree(finished / "run", run)
+    shutil.rmtree(run / "free-1/measures")
+    (run / "free-3").mkdir()  # two later iterations, so that the first could go
+    assert "free-1/measures: missing" in error_of(emnat("report", str(run), cwd=tmp_path, check=False))
+    emnat("slim", str(run), cwd=tmp_path)
+    assert (run / "free-1/student/model.safetensors").exists()
+    (run / "free-3").rmdir()
+    emnat("train", "config.toml", f"run={run}", cwd=finished)
+    assert (run / "free-1/measures").exists()
+
+
+def test_a_damaged_digest_of_the_data_is_named(workplace: Path, emnat: Emnat) -> None:
+    emnat("prepare", "config.toml", cwd=workplace)
+    (workplace / "run/data.sha256").write_bytes(b"\xff")
+    assert "data.sha256: damaged" in error_of(emnat("prepare", "config.toml", cwd=workplace, check=False))
+    (workplace / "run/data.sha256").unlink()
+    emnat("prepare", "config.toml", cwd=workplace)

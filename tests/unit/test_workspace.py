@@ -207,3 +207,18 @@ def test_trouble_with_a_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "read_bytes", no_more)
     with pytest.raises(OSError, match="Too many open files"):
         run.build("a", [], lambda folder: None)
+
+
+def test_artifacts_that_are_links(tmp_path: Path) -> None:
+    """To another disk, say: they can be replaced again and again, and one that is not mounted is missed at once."""
+    run = open_run(config_for(tmp_path / "run"))
+    model = run.build("model", ["t0"], lambda folder: {})
+    model.rename(tmp_path / "elsewhere")
+    model.symlink_to(tmp_path / "elsewhere")
+    for parent in ("t1", "t2"):
+        assert read_facts(run.build("model", [parent], lambda folder, of=parent: {"of": of})) == {"of": parent}
+    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model"]
+    other = run.artifact("other")
+    other.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is its disk mounted"):
+        run.build("other", [], lambda folder: {})

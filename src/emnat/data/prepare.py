@@ -158,6 +158,7 @@ def _process_pairs(pairs: Iterable[Pair], text: Text) -> Iterator[tuple[Pair, Pa
             yield from zip(block, workers.map(_process_in_worker, block, chunksize=500), strict=True)
             block = list(itertools.islice(pairs, _BLOCK))
     except BrokenProcessPool:
+        interrupt.stop_if_asked()  # a signal to all may have ended the workers, too
         raise UserError("a tokenising process was killed, for want of memory perhaps: run the command again.") from None
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
@@ -168,7 +169,8 @@ _worker: LineProcessor
 
 def _start_worker(text: Text) -> None:
     global _worker  # noqa: PLW0603  # a pool worker has no other place to keep its tokeniser
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; it is the parent's to answer
+    for number in (signal.SIGINT, signal.SIGTERM):  # they may reach all; it is the parent's to answer
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = LineProcessor(text)
 

@@ -36,21 +36,38 @@ class ExportedStudent:
     kind = "nat"
 
     def __init__(self, folder: Path, vocabulary: int, max_tokens: int, threads: int | None = None) -> None:
-        self.vocabulary, self.max_tokens = vocabulary, max_tokens
+        self.vocabulary, self.max_tokens, self._folder = vocabulary, max_tokens, folder
         self._encoder, self._decoder = (
             _session(inside(folder, name), threads) for name in (ENCODER_FILE, DECODER_FILE)
         )
 
     def encode(self, source_BS: Ints, lengths_B: Ints) -> tuple[Floats, Floats]:
         """The encoded sources, and scores of the lengths 1, 2, … (B, L)."""
-        memory_BSD, scores_BL = self._encoder.run(None, {"source": source_BS, "source_lengths": lengths_B})
+        memory_BSD, scores_BL = self._run(self._encoder, {"source": source_BS, "source_lengths": lengths_B})
+        self._expect(len(memory_BSD) == len(source_BS) and scores_BL.shape == (len(source_BS), self.max_tokens))
         return memory_BSD, scores_BL
 
     def propose(self, memory_NSD: Floats, source_lengths_N: Ints, lengths_N: Ints) -> tuple[Floats, Ints]:
         """The best three labels of every position, in falling order: their scores and ids, both (N, T, 3)."""
         inputs = {"memory": memory_NSD, "source_lengths": source_lengths_N, "target_lengths": lengths_N}
-        scores_NT3, labels_NT3 = self._decoder.run(None, inputs)
+        scores_NT3, labels_NT3 = self._run(self._decoder, inputs)
+        self._expect(scores_NT3.shape == labels_NT3.shape == (len(lengths_N), lengths_N.max(), 3))
+        self._expect(labels_NT3.min() >= 0 and labels_NT3.max() < self.vocabulary)
         return scores_NT3, labels_NT3
+
+    def _run(self, session: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        try:
+            first, second = session.run(None, inputs)
+        except Exception as error:  # ONNX Runtime has no common base class for its errors
+            raise self._not_a_student(str(error).splitlines()[0]) from None
+        return first, second
+
+    def _expect(self, right: bool) -> None:
+        if not right:
+            raise self._not_a_student("what they compute has another shape")
+
+    def _not_a_student(self, reason: str) -> UserError:
+        return UserError(f"{self._folder}: its graphs are not those of a student ({reason}): export it again.")
 
 
 class ExportedEngine:

@@ -94,12 +94,13 @@ def load_model(folder: Path, device: torch.device, name: str = "model") -> Store
     described = describe_model(folder, name)
     path = inside(folder, f"{name}.safetensors")
     try:
+        path.open("rb").close()  # what stands in the way is an OSError that says so; safetensors takes all for absence
         with torch.device("meta"):  # no memory until the file has shown that it holds what it should
             model = build_model(described.kind, described.settings, described.vocabulary, described.max_tokens)
         model.load_state_dict({key: value.float() for key, value in load_file(path).items()}, assign=True)
     except FileNotFoundError:
         raise UserError(f"{path}: missing; the model directory is incomplete.") from None
-    except (SafetensorError, RuntimeError, OSError) as error:
+    except (SafetensorError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
         reason = str(error).splitlines()[0]
@@ -139,7 +140,7 @@ def _read_description(path: Path) -> dict[str, Any]:
                 f"{path.parent}: emptied by 'emnat slim'; of this iteration only measures are left."
             ) from None
         raise UserError(f"{path}: missing; this is not a model directory.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}): restore the file.") from None
     if written != FORMAT:
         raise UserError(f"{path}: format {written}, but this version of emnat reads format {FORMAT}.")

@@ -67,7 +67,9 @@ class RunResults:
     @property
     def seconds(self) -> dict[str, float]:
         """How long every artifact took."""
-        found = [read_manifest(path.parent) for path in sorted(self.run.directory.glob("**/manifest.json"))]
+        paths = [path.parent for path in sorted(self.run.directory.glob("**/manifest.json"))]
+        unfinished = (".partial", ".replaced")
+        found = [read_manifest(path) for path in paths if not any(part.endswith(unfinished) for part in path.parts)]
         return {manifest.artifact: manifest.seconds for manifest in found if manifest.seconds}
 
     @property
@@ -128,7 +130,11 @@ def collect(run: Run) -> RunResults:
     model = run.artifact("model")
     if model.exists():
         check_artifact(model)
-    final = found[str(read_facts(model)["student"]).split("/")[0]] if model.exists() else None
+    chosen = str(read_facts(model)["student"]).split("/")[0] if model.exists() else None
+    for name in ("free-1", chosen):
+        if name is not None and name not in found:
+            raise UserError(f"{run.directory / name / 'measures'}: missing: run 'emnat train' again to make it anew.")
+    final = found[chosen] if chosen else None
     return RunResults(run, stages, final, found.get("larger"))
 
 

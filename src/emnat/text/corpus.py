@@ -18,12 +18,18 @@ from emnat.errors import UserError
 from emnat.text.markup import plain_lines
 
 Pair = tuple[str, str]
+_AT_ONCE = 1 << 20  # bytes of an .xz file, packed or not, in memory
 
 
 def read_pairs(files: Sequence[str] | Sequence[Sequence[str]]) -> Iterator[Pair]:
     """Pairs from [source, target], or from one .tsv or .jsonl file; or from several of these, one after the other."""
     several = bool(files) and not isinstance(files[0], str)
     for corpus in cast(Sequence[Sequence[str]], files if several else [files]):
+        if len(corpus) == 2 and any(_is_of_pairs(path) for path in corpus):
+            raise UserError(
+                f"{corpus[0]}, {corpus[1]}: files of pairs stand alone, and several in lists of their own: "
+                '[["a.tsv"], ["b.tsv"]].'
+            )
         if len(corpus) == 2:
             yield from _read_aligned(corpus[0], corpus[1])
         elif len(corpus) == 1:
@@ -35,12 +41,11 @@ def read_pairs(files: Sequence[str] | Sequence[Sequence[str]]) -> Iterator[Pair]
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    opener = cast(
-        Callable[[str | Path], BinaryIO],
-        {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, _open_plain),
-    )
     try:
-        with opener(path) as stream:
+        with Path(path).open("rb") as file:
+            suffix = Path(path).suffix
+            plain_or_gz: Iterable[bytes] = gzip.GzipFile(fileobj=file) if suffix == ".gz" else file
+            stream = _lines_of_xz(file) if suffix == ".xz" else plain_or_gz
             yield from plain_lines(decode_lines(stream, str(path)), path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file.") from None
@@ -110,5 +115,25 @@ def _parse_json(line: str, place: str) -> Pair:
     return source.replace("\n", " "), target.replace("\n", " ")
 
 
-def _open_plain(path: str | Path) -> BinaryIO:
-    return Path(path).open("rb")
+def _is_of_pairs(path: str) -> bool:
+    return bool({".tsv", ".jsonl"} & set(Path(path).suffixes))
+
+
+def _lines_of_xz(file: BinaryIO) -> Iterator[bytes]:
+    """Like lzma.open, which takes whatever cannot be unpacked after a first whole stream for the end of the file."""
+    unpacker, packed, rest, whole = lzma.LZMADecompressor(), b"", b"", False
+    while True:
+        packed = packed.lstrip(b"\0") if whole else packed  # between streams there may be padding
+        if not packed and unpacker.needs_input:
+            packed = file.read(_AT_ONCE)
+            if not packed:
+                break
+            continue
+        lines = (rest + unpacker.decompress(packed, _AT_ONCE)).split(b"\n")
+        rest, packed, whole = lines.pop(), unpacker.unused_data, unpacker.eof
+        unpacker = lzma.LZMADecompressor() if whole else unpacker
+        yield from (line + b"\n" for line in lines)
+    if not whole:
+        raise EOFError("it ends in the middle")
+    if rest:
+        yield rest

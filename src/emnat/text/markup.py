@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emnat.errors import UserError
 
+_OPEN = re.compile(r"<seg\b", re.IGNORECASE)
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
 _KEPT_TAG = re.compile(r"</?(?:title|description)>", re.IGNORECASE)  # the text inside is spoken, or at least translated
 _DROPPED_LINE = re.compile(r"\s*<(?:url|keywords|speaker|talkid|reviewer|translator|doc|/doc)\b", re.IGNORECASE)
@@ -25,11 +26,15 @@ def plain_lines(lines: Iterable[str], path: str | Path) -> Iterator[str]:
 
 
 def _segments(lines: Iterable[str], path: str | Path) -> Iterator[str]:
-    found = False
+    found, begun = False, ""
     for line in lines:
-        for text in _SEGMENT.findall(line):
-            found = True
-            yield html.unescape(text).replace("\n", " ").strip()  # &#10; is a line break: a sentence has none
+        text, end = begun + line, 0
+        for segment in _SEGMENT.finditer(text):
+            found, end = True, segment.end()
+            yield html.unescape(segment[1]).replace("\n", " ").strip()  # &#10; is a line break: a sentence has none
+        begun = text[end:] + " " if _OPEN.search(text, end) else ""  # it goes on in the next line
+    if begun:
+        raise UserError(f"{path}: a <seg> element without an end: {begun[:40]!r}.")
     if not found:
         raise UserError(f"{path}: no <seg> element on any line: rename the file if it is plain text.")
 

@@ -67,6 +67,6 @@ def load_pipeline(directory: Path, settings: Text) -> TextPipeline:
     path = inside(directory, VOCABULARY_FILE)
     try:
         serialized = path.read_bytes()
-    except OSError:
+    except FileNotFoundError:
         raise UserError(f"{path}: missing; the model directory is incomplete.") from None
     return TextPipeline(settings, Vocabulary(serialized, str(path)))

@@ -97,6 +97,7 @@ def _save(tensors: Weights, path: Path, metadata: dict[str, str]) -> None:
 
 def _load(path: Path) -> tuple[Weights, dict[str, str]]:
     try:
+        path.open("rb").close()  # what stands in the way is an OSError that says so; safetensors takes all for absence
         with safe_open(path, "pt") as file:
             metadata: dict[str, str] = file.metadata()
         tensors = load_file(path)

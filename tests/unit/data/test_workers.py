@@ -63,3 +63,29 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, tmp_path / "parent.py"], capture_output=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.split()
+
+
+GROUP = """
+import itertools, os, signal
+from emnat import interrupt
+from emnat.config import Text
+from emnat.data import prepare
+if __name__ == "__main__":
+    prepare._BLOCK = 40
+    with interrupt.graceful():
+        pairs = prepare._process_pairs(itertools.repeat(("Guten Tag.", "Good day.")), Text(moses=True))
+        next(pairs)
+        os.killpg(0, signal.SIGTERM)
+        try:
+            for _ in itertools.islice(pairs, 100_000):
+                interrupt.stop_if_asked()
+        except interrupt.Interrupted:
+            print("interrupted")
+"""
+
+
+def test_a_signal_to_all_is_no_killed_worker(tmp_path: Path) -> None:
+    (tmp_path / "group.py").write_text(GROUP)
+    command = [sys.executable, tmp_path / "group.py"]
+    done = subprocess.run(command, capture_output=True, timeout=60, start_new_session=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"interrupted\n"), done.stderr

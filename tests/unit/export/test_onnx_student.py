@@ -10,7 +10,7 @@ import torch
 
 from emnat.config import Decode, Model, NarDecoder
 from emnat.decoding.engine import Engine
-from emnat.decoding.exported import DECODER_FILE, ExportedEngine, ExportedStudent
+from emnat.decoding.exported import DECODER_FILE, ENCODER_FILE, ExportedEngine, ExportedStudent
 from emnat.errors import UserError
 from emnat.export import Precision
 from emnat.export.onnx_student import save_for_onnx
@@ -87,3 +87,19 @@ def test_a_damaged_graph_is_explained(tmp_path: Path, seed: int) -> None:
     (tmp_path / DECODER_FILE).write_bytes(b"not a graph")
     with pytest.raises(UserError, match=DECODER_FILE):
         ExportedStudent(tmp_path, VOCABULARY, LONGEST)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [(VOCABULARY, 2 * LONGEST), (5, LONGEST), None],
+    ids=["more lengths than the graph has", "fewer labels than it gives", "encoder and decoder exchanged"],
+)
+def test_graphs_of_something_else_are_explained(tmp_path: Path, seed: int, declared: tuple[int, int] | None) -> None:
+    make(tmp_path, seed, "float32")
+    if declared is None:
+        (tmp_path / ENCODER_FILE).rename(tmp_path / "x")
+        (tmp_path / DECODER_FILE).rename(tmp_path / ENCODER_FILE)
+        (tmp_path / "x").rename(tmp_path / DECODER_FILE)
+    exported = ExportedStudent(tmp_path, *(declared or (VOCABULARY, LONGEST)), threads=1)
+    with pytest.raises(UserError, match="not those of a student"):
+        ExportedEngine(exported, None, Decode()).one_pass(sources(seed), "odd", 1, False, None)

@@ -88,3 +88,24 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         list(read_pairs([write(tmp_path / "a.txt", b"x\n")]))
     with pytest.raises(UserError, match="3 files were given"):
         list(read_pairs(["a", "b", "c"]))
+
+
+def test_xz_files_of_several_parts_are_read_to_their_end(tmp_path: Path) -> None:
+    """Python's own reader takes damage after the first part for the end of the file."""
+    path, first, second = tmp_path / "x.xz", lzma.compress(b"a\nb\n"), lzma.compress(b"c\nd")
+    for content in (first + second, first + bytes(8) + second + bytes(4), first + bytes(1 << 20) + second):
+        path.write_bytes(content)
+        assert list(read_lines(path)) == ["a", "b", "c", "d"]
+    path.write_bytes(lzma.compress(b"x\n" * 2_000_000))
+    assert sum(1 for _ in read_lines(path)) == 2_000_000
+    for content in (first + b"junk", first + second[:20], first[:-5], b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be decompressed"):
+            list(read_lines(path))
+
+
+def test_two_files_of_pairs_are_not_two_sides(tmp_path: Path) -> None:
+    for name in ("a.tsv", "b.tsv.gz"):
+        (tmp_path / name).write_text("x\ty\n")
+    with pytest.raises(UserError, match="stand alone"):
+        list(read_pairs([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv.gz")]))

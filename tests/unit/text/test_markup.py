@@ -62,3 +62,12 @@ def test_several_corpora_follow_each_other(tmp_path: Path) -> None:
     a, b, c, d = (str(tmp_path / name) for name in "abcd")
     pairs = list(read_pairs([[a, b], [c, d], [str(tmp_path / "e.tsv")]]))
     assert pairs == [("a1", "b1"), ("a2", "b2"), ("c1", "d1"), ("c2", "d2"), ("e", "f")]
+
+
+def test_segments_over_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "x.sgm"
+    path.write_text('<seg id="1">one\ntwo</seg> <seg\nid="2">three</seg>\n<seg>four</seg>\n')
+    assert list(read_lines(path)) == ["one two", "three", "four"]
+    path.write_text("<seg>one</seg>\n<seg>two\n")
+    with pytest.raises(UserError, match="without an end"):
+        list(read_lines(path))

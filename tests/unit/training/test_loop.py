@@ -16,7 +16,7 @@ from emnat.data import collate, plan_epoch
 from emnat.errors import UserError
 from emnat.models import NAT, AnyModel, Teacher, build_model
 from emnat.training import Examples, train
-from emnat.training.checkpoints import average, save_weights
+from emnat.training.checkpoints import STATE, average, load_state, save_weights
 from emnat.training.optimiser import learning_rate
 from emnat.training.updates import Updates
 
@@ -288,3 +288,11 @@ def test_weights_that_went_to_infinity_are_not_kept(tmp_path: Path, seed: int) -
     """The loss of the last step is that of the weights before it."""
     with pytest.raises(UserError, match="lower learning_rate"):
         run(tmp_path, seed, SHORT.model_copy(update={"steps": 1, "warmup": 1, "learning_rate": 1e38}))
+
+
+def test_a_state_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
+    """Nobody should be told to delete it."""
+    (tmp_path / STATE).mkdir()
+    model = NAT(SETTINGS, 14, 8)
+    with pytest.raises(IsADirectoryError):
+        load_state(tmp_path, model, torch.optim.SGD(model.parameters()))
