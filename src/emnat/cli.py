@@ -294,9 +294,7 @@ def main() -> None:
         _fail(str(error))
     except torch.OutOfMemoryError:
         _fail(f"out of GPU memory: {_SMALLER}")
-    except MemoryError:
-        _fail(f"out of memory: {_SMALLER}")
-    except RuntimeError as error:
+    except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         _fail(f"out of memory: {_SMALLER}")

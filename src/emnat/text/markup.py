@@ -10,6 +10,7 @@ from pathlib import Path
 from emnat.errors import UserError
 
 _OPEN = re.compile(r"<seg\b", re.IGNORECASE)
+_LONGEST = 20_000  # letters of a segment: one that is never closed is not looked for to the end of the file
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
 _KEPT_TAG = re.compile(r"</?(?:title|description)>", re.IGNORECASE)  # the text inside is spoken, or at least translated
 _DROPPED_LINE = re.compile(r"\s*<(?:url|keywords|speaker|talkid|reviewer|translator|doc|/doc)\b", re.IGNORECASE)
@@ -31,12 +32,20 @@ def _segments(lines: Iterable[str], path: str | Path) -> Iterator[str]:
         text, end = begun + line, 0
         for segment in _SEGMENT.finditer(text):
             found, end = True, segment.end()
+            if _OPEN.search(segment[1]):  # it would swallow the next one, and tear the alignment
+                raise _endless(path, segment[0])
             yield html.unescape(segment[1]).replace("\n", " ").strip()  # &#10; is a line break: a sentence has none
         begun = text[end:] + " " if _OPEN.search(text, end) else ""  # it goes on in the next line
+        if len(begun) > _LONGEST:
+            break
     if begun:
-        raise UserError(f"{path}: a <seg> element without an end: {begun[:40]!r}.")
+        raise _endless(path, begun)
     if not found:
         raise UserError(f"{path}: no <seg> element on any line: rename the file if it is plain text.")
+
+
+def _endless(path: str | Path, text: str) -> UserError:
+    return UserError(f"{path}: a <seg> element without an end: {text.strip()[:40]!r}.")
 
 
 def _untagged(lines: Iterable[str]) -> Iterator[str]:

@@ -68,6 +68,8 @@ def test_segments_over_several_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.sgm"
     path.write_text('<seg id="1">one\ntwo</seg> <seg\nid="2">three</seg>\n<seg>four</seg>\n')
     assert list(read_lines(path)) == ["one two", "three", "four"]
-    path.write_text("<seg>one</seg>\n<seg>two\n")
-    with pytest.raises(UserError, match="without an end"):
-        list(read_lines(path))
+    never = "<seg>one\n" + "and on\n" * 1_000_000
+    for text in ("<seg>one</seg>\n<seg>two\n", "<seg>one\n<seg>two</seg>\n", "<seg>one <seg>two</seg>\n", never):
+        path.write_text(text)
+        with pytest.raises(UserError, match="without an end"):
+            list(read_lines(path))
