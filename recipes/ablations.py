@@ -1,4 +1,4 @@
-"""One EM iteration in many ways on a part of a corpus: rules, candidates, judges, amortisation, warm start, <concat>.
+"""One EM iteration in many ways on a part of a corpus: rules, candidates, amortisation, warm start, <concat>.
 
     python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
     emnat report runs/ablations/nar runs/ablations/{kl,ratio,posterior,*-*} --iteration 2
@@ -32,7 +32,6 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
     "20-candidates": (["em.propose_beam=20"], FIRST),
     "5-samples": (["em.candidates=sample"], FIRST),
     "20-samples": (["em.candidates=sample", "em.propose_beam=20"], FIRST),
-    "cross-fit": (["em.cross_fit=true"], FIRST),
     "not-amortised": (["em.amortised=false"], ALL),
     "warm-start": (["em.warm_start=true"], ALL),
     "no-concat": (["text.concat=false"], []),

@@ -200,9 +200,11 @@ def report(
     if len(runs) == 1:
         _report(find_run(runs[0]), as_json, page)
         return
-    lines = compare_runs([collect(find_run(run)) for run in runs], iteration)
+    results = [collect(find_run(run)) for run in runs]
+    lines = compare_runs(results, iteration)
     if as_json:
-        print(json.dumps([line.as_json() for line in lines], indent=1))
+        both = [line.as_json() | {"report": each.as_json()} for line, each in zip(lines, results, strict=True)]
+        print(json.dumps(both, indent=1))
     else:
         print_comparison(lines, console)
 

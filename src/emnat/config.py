@@ -135,7 +135,6 @@ class EM(Section):
     candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher
     bounds: bool = True  # after a drop, go back and continue with quality bounds
     patience: Positive = 1  # iterations without a new best before the bounded branch (or EM) stops
-    cross_fit: bool = False  # each half of the sources is judged by a student that learned only the other half
     amortised: bool = True  # false: students learn from the selected targets, not from the teacher's
     warm_start: bool = False  # start each model from its predecessor
     measure: Literal["bleu", "accuracy"] = "bleu"

@@ -65,8 +65,7 @@ def run_em(run: Run) -> Iteration:
             branch = "bounded"
 
         # E-step: the teacher learns the candidates that the student finds likely (and the referee good enough).
-        judges = steps.train_judges(run, corpus, here.stage, here.distilled) if em.cross_fit else [here.student]
-        candidates = steps.propose(run, corpus, here.stage, here.teacher, judges, referee, here.targets)
+        candidates = steps.propose(run, corpus, here.stage, here.teacher, here.student, referee, here.targets)
         if move == "restart with bounds":
             bounds = candidates.incumbent_quality
         t, stage = here.t + 1, stage_name(branch, here.t + 1)

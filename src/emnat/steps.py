@@ -173,26 +173,6 @@ def train_student(
     return _train(run, corpus, f"{stage}/student", NAT.kind, settings or run.config.student, targets, start)
 
 
-def train_judges(run: Run, corpus: Corpus, stage: str, targets: Targets) -> list[Trained]:
-    """For each half of the corpus, a student that has learned the other one, in as many epochs as the student itself.
-
-    What a student has learned by heart it finds likely, whatever else it would write: a small corpus is judged better
-    by those that have not seen it.
-    """
-    training = run.config.student.training
-    settings = run.config.student.model_copy(
-        update={"training": training.model_copy(update={"steps": max(1, training.steps // 2)})}
-    )
-    middle, end = (len(corpus.sources) + 1) // 2, len(corpus.sources)
-    if middle == end:
-        raise UserError(f"{run.config.data.train[0]}: em.cross_fit needs two halves, and this is one pair.")
-    others = [range(middle, end), range(middle)]
-    return [
-        _train(run, corpus, f"{stage}/judge-{half + 1}", NAT.kind, settings, targets, None, rows)
-        for half, rows in enumerate(others)
-    ]
-
-
 def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
     """Ŷ: the teacher's best output for every training source."""
     name = f"{stage}/distilled"
@@ -221,28 +201,26 @@ def propose(
     corpus: Corpus,
     stage: str,
     teacher: Trained,
-    judges: Sequence[Trained],
+    student: Trained,
     referee: Trained,
     incumbent: Targets,
 ) -> Candidates:
-    """The teacher's k-best list for every training source, scored by a student, teacher and referee; the current
-    targets are scored too, since a bounded selection may have to keep them. Of several students, each judges its
-    share of the sources."""
+    """The teacher's k-best list for every training source, scored by student, teacher and referee; the current
+    targets are scored too, since a bounded selection may have to keep them."""
     name = f"{stage}/candidates"
 
-    def make_part(
-        students: Sequence[Translator], others: list[Translator], folder: Path, indices: range, work: Work
-    ) -> None:
+    def make_part(models: Sequence[Translator], folder: Path, indices: range, work: Work) -> None:
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
         lists: dict[int, list[Ints]] = {}
-        engine = others[0].engine
+        engine = models[1].engine
         ways = {"beam": engine.search, "sample": engine.sample}
         torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
         search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
         for rows, found in _decode(engine, search, corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
-            batch_scores = _judge(students, others, corpus.sources, rows, tokens_BKT, lengths_BK)
+            source_BS, source_lengths_B = (part.to(models[0].device) for part in collate_sources(corpus.sources, rows))
+            batch_scores = log_probs_of_candidates(models, (source_BS, source_lengths_B), tokens_BKT, lengths_BK)
             batch_scores[1, :, :beams][~found.scores_MK.isfinite().cpu().numpy()] = -np.inf
             scores[:, rows - indices.start] = batch_scores
             for row, tokens_KT, lengths_K in zip(rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True):
@@ -254,14 +232,14 @@ def propose(
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
-        loaded = {model: load(run, model) for model in (*judges, teacher, referee)}  # the referee may be the teacher
-        make_each = partial(make_part, [loaded[judge] for judge in judges], [loaded[teacher], loaded[referee]])
+        loaded = {model: load(run, model) for model in (student, teacher, referee)}  # the referee may be the teacher
+        make_each = partial(make_part, [loaded[model] for model in (student, teacher, referee)])
         parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", run.config.device, make_each)
         concatenate(parts, "candidates", folder)
         _join_scores(parts, folder, (3, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}
 
-    parents = [teacher.artifact, *(judge.artifact for judge in judges), referee.artifact, incumbent.artifact]
+    parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
     return Candidates(name, run.build(name, parents, make))
 
 
@@ -361,16 +339,8 @@ def _stores_half(run: Run) -> bool:
 
 
 def _train(
-    run: Run,
-    corpus: Corpus,
-    name: str,
-    kind: str,
-    settings: Model,
-    targets: Targets,
-    start: Trained | None,
-    rows: range | None = None,
+    run: Run, corpus: Corpus, name: str, kind: str, settings: Model, targets: Targets, start: Trained | None
 ) -> Trained:
-    """A model of the targets, or of those in some rows."""
     config = run.config
 
     def make(folder: Path) -> dict[str, Any]:
@@ -380,8 +350,7 @@ def _train(
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if start is not None and config.em.warm_start:
             model.load_state_dict(load_model(run.artifact(start.artifact), device).model.state_dict())
-        learned = range(len(corpus.sources)) if rows is None else rows
-        examples = Examples(corpus.sources.part(learned), targets.sequences.part(learned))
+        examples = Examples(corpus.sources, targets.sequences)
 
         def validate() -> float:
             translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
@@ -452,26 +421,6 @@ def _decode(
             yield rows, found
             done += len(rows)
             work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
-
-
-def _judge(
-    students: Sequence[Translator],
-    others: Sequence[Translator],
-    sources: Sequences,
-    rows: Ints,
-    tokens_BKT: Tensor,
-    lengths_BK: Tensor,
-) -> Floats:
-    """log p of every candidate, (1 + others, B, K): by the student whose share the source is in, and by all others."""
-    scores = np.empty((1 + len(others), *lengths_BK.shape), np.float32)
-    for share, student in enumerate(students):
-        mine = np.flatnonzero(rows * len(students) // len(sources) == share)
-        if len(mine):
-            source_BS, source_lengths_B = (part.to(student.device) for part in collate_sources(sources, rows[mine]))
-            own = torch.from_numpy(mine).to(lengths_BK.device)
-            models, given = [student, *others], (source_BS, source_lengths_B)
-            scores[:, mine] = log_probs_of_candidates(models, given, tokens_BKT[own], lengths_BK[own])
-    return scores
 
 
 def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:

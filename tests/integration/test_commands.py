@@ -108,6 +108,7 @@ def test_a_slim_run_goes_on_as_a_whole_one(finished: Path, emnat: Emnat, tmp_pat
     same = json.loads(emnat("report", "whole/run", "slim/run", "--iteration", "1", "--json", cwd=tmp_path).stdout)
     assert same[0]["bleu"] == same[1]["bleu"]
     assert same[1]["settings"] == []
+    assert same[1]["report"]["config"]["em"]["iterations"] == 4
     assert not any(found["p"] < 0.05 for found in same[1]["against_first"].values())
     assert b"mean" in emnat("report", "whole/run", "slim/run", cwd=tmp_path).stdout
 

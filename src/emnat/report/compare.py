@@ -26,8 +26,10 @@ class Compared:
     run: str
     settings: list[str]  # in which it differs from the first run
     iteration: str
+    validation: float
     ncm: float
-    teacher_bleu: float | None
+    ncm_unseen: float | None
+    teacher_bleu: float
     bleu: dict[str, float]
     against_first: dict[str, Comparison]
 
@@ -48,9 +50,8 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
                 found[decoder] = compare_outputs(*outputs, references, results.run.config.evaluate.lowercase)
         changes = differences(runs[0].run.config, results.run.config)
         told = [change for change in changes if not change.startswith(_UNTOLD)]
-        row = stage.row()
-        name = str(results.run.directory)
-        lines.append(Compared(name, told, label(stage), row["ncm"], row["teacher_bleu"], bleu, found))
+        measured = {name: stage.row()[name] for name in ("validation", "ncm", "ncm_unseen", "teacher_bleu", "bleu")}
+        lines.append(Compared(str(results.run.directory), told, label(stage), **measured, against_first=found))
     return lines
 
 
@@ -59,16 +60,19 @@ def print_comparison(lines: Sequence[Compared], console: Console) -> None:
     rescored = next((name for name in lines[0].bleu if name.startswith("odd_")), "odd")
     decoders = dict.fromkeys(["argmax", "dedup", "odd", rescored])
     table = Table(title="Student BLEU", caption="▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)")
-    for heading in ("run", "t", *decoders, "teacher", "NCM"):
+    for heading in ("run", "t", "valid", *decoders, "teacher", "NCM"):
         table.add_column(heading, justify="left" if heading in ("run", "t") else "right")
     for line in lines:
         cells = [_cell(line, decoder) for decoder in decoders]
-        teacher = "" if line.teacher_bleu is None else f"{line.teacher_bleu:.2f}"
         name = "\n".join([Path(line.run).name, *line.settings])
-        table.add_row(name, line.iteration.removeprefix("t = "), *cells, teacher, f"{line.ncm:.3f}")
-    if len(lines) > 1 and not any(line.settings for line in lines):
-        table.add_row("mean", "", *(f"{statistics.mean(line.bleu[d] for line in lines):.2f}" for d in decoders), "", "")
-        table.add_row("sd", "", *(f"{statistics.stdev(line.bleu[d] for line in lines):.2f}" for d in decoders), "", "")
+        iteration, valid = line.iteration.removeprefix("t = "), f"{line.validation:.2f}"
+        table.add_row(name, iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
+    if len(lines) > 1 and not any(line.settings for line in lines):  # seeds of one recipe
+        columns = [[line.bleu[decoder] for line in lines] for decoder in decoders]
+        columns = [[line.validation for line in lines], *columns, [line.teacher_bleu for line in lines]]
+        for name, summary in (("mean", statistics.mean), ("sd", statistics.stdev)):
+            ncm = summary([line.ncm for line in lines])
+            table.add_row(name, "", *(f"{summary(column):.2f}" for column in columns), f"{ncm:.3f}")
     console.print(table)
 
 
