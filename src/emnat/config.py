@@ -94,7 +94,7 @@ class Training(Section):
     validate_by: Literal["bleu", "accuracy", "loss"] = "bleu"
     validation_sentences: Positive = 1_000
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a new best before stopping; 0: never
-    average: Positive = 5  # checkpoints averaged at the end, if validation likes the average better
+    average: Positive = 5  # checkpoints averaged at the end, if validation likes that better; not after linear decay
 
 
 class Model(Section):

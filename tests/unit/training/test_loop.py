@@ -254,6 +254,24 @@ def test_average_is_taken_only_if_validation_likes_it(tmp_path: Path, seed: int)
         assert facts["chosen"] == chosen
 
 
+def test_linear_decay_leaves_the_last_weights(tmp_path: Path, seed: int) -> None:
+    settings = SHORT.model_copy(update={"decay": "linear"})
+    seen: list[list[torch.Tensor]] = []
+
+    def worse_every_time(model: AnyModel) -> float:
+        seen.append([weights.detach().clone() for weights in model.parameters()])
+        return -float(len(seen))
+
+    model, facts = run(tmp_path / "whole", seed, settings, validate=worse_every_time)
+    assert facts["chosen"] == "last"
+    assert len(seen) == 3
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), seen[-1], strict=True))
+    stopped_early = settings.model_copy(update={"patience": 1})
+    model, facts = run(tmp_path / "early", seed, stopped_early, validate=worse_every_time)
+    assert facts["steps"] == 20
+    assert facts["best_step"] == 10
+
+
 def test_average_of_snapshots(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     for path, value in zip(paths, (1.0, 4.0), strict=True):
