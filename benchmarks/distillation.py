@@ -4,7 +4,7 @@
     python benchmarks/distillation.py --sentences 200 --size toy   # a quick look on a CPU
 
 Sources and outputs have `--tokens` tokens each; outputs are forced to that length, so that weights do not matter. The
-E-step is the teacher's 5-best list with the current target, scored by student, teacher and referee. Prints JSON.
+E-step is the teacher's k-best list, scored by student and referee, and the current target, scored by all. Prints JSON.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=23)
     parser.add_argument("--size", default="small")
     parser.add_argument("--vocabulary", type=int, default=10_000)
+    parser.add_argument("--candidates", type=int, default=5)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     device = world.choose_device(given.device)
@@ -55,19 +56,23 @@ def main() -> None:
         teacher.engine.search_best(sources, 20, lengths)
 
     def propose() -> None:
-        for batch in teacher.engine.plan(lengths, 5):
+        for batch in teacher.engine.plan(lengths, given.candidates):
             for rows, found in halved_until_it_fits(
-                batch, lambda part: teacher.engine.search(sources, part, 5, lengths[part])
+                batch, lambda part: teacher.engine.search(sources, part, given.candidates, lengths[part])
             ):
                 incumbents = found.tokens_MKT[:, :1], found.lengths_MK[:, :1]
                 tokens, sizes = (
                     torch.cat(pair, 1) for pair in zip((found.tokens_MKT, found.lengths_MK), incumbents, strict=True)
                 )
                 ids, ends = (part.to(device) for part in collate_sources(sources, rows))
-                log_probs_of_candidates((student, teacher, referee), (ids, ends), tokens, sizes)
+                log_probs_of_candidates((student, referee), (ids, ends), tokens, sizes)
+                log_probs_of_candidates((teacher,), (ids, ends), tokens[:, -1:], sizes[:, -1:])
 
     rows = []
-    for name, function in (("distilling, beam 20", distil), ("E-step: 5-best and three scorings", propose)):
+    for name, function in (
+        ("distilling, beam 20", distil),
+        (f"E-step: {given.candidates}-best and two scorings", propose),
+    ):
         seconds(function, device)  # once, so that everything is set up
         times = [seconds(function, device) for _ in range(3)]
         rows.append(

@@ -219,10 +219,7 @@ def propose(
         search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
         for rows, found in _decode(engine, search, corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
-            source_BS, source_lengths_B = (part.to(models[0].device) for part in collate_sources(corpus.sources, rows))
-            batch_scores = log_probs_of_candidates(models, (source_BS, source_lengths_B), tokens_BKT, lengths_BK)
-            batch_scores[1, :, :beams][~found.scores_MK.isfinite().cpu().numpy()] = -np.inf
-            scores[:, rows - indices.start] = batch_scores
+            scores[:, rows - indices.start] = _scores(models, corpus.sources, rows, found, tokens_BKT, lengths_BK)
             for row, tokens_KT, lengths_K in zip(rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True):
                 lists[int(row)] = [tokens_KT[k, : lengths_K[k]] for k in range(beams)]
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
@@ -421,6 +418,27 @@ def _decode(
             yield rows, found
             done += len(rows)
             work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
+
+
+def _scores(
+    models: Sequence[Translator],
+    sources: Sequences,
+    rows: Ints,
+    found: Hypotheses,
+    tokens_BKT: Tensor,
+    lengths_BK: Tensor,
+) -> Floats:
+    """log p of the k best and the incumbent under student, teacher and referee, (3, B, K+1).
+
+    What the teacher's own search has computed is not computed again; -inf marks a candidate that it did not find.
+    """
+    student, teacher, referee = models
+    source_BS, source_lengths_B = (part.to(student.device) for part in collate_sources(sources, rows))
+    score = partial(log_probs_of_candidates, sources=(source_BS, source_lengths_B))
+    judged_2BK = score([student, referee], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)
+    incumbents_B1 = score([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
+    found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
+    return np.stack([judged_2BK[0], np.concatenate([found_BK, incumbents_B1], 1), judged_2BK[1]])
 
 
 def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:

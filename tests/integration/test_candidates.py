@@ -1,0 +1,50 @@
+"""What the E-step writes down about every candidate is what each model says of it when asked directly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emnat import steps
+from emnat.config import build_config
+from emnat.data import grammar
+from emnat.data.store import lengths_of
+from emnat.evaluation import log_probs_of_pairs
+from emnat.workspace import Run, open_run
+
+PAIRS, BEAMS = 61, 3
+
+
+def tiny_run(folder: Path, way: str) -> Run:
+    grammar.write_corpus(folder / "corpus", train=PAIRS, valid=5, test=1, seed=3)
+    training = {"steps": 6, "tokens": 400, "validate_every": 3, "validation_sentences": 2, "warmup": 2}
+    model = {"encoder_layers": 1, "decoder_layers": 1, "hidden": 16, "filter": 16, "heads": 2, "training": training}
+    data = {name: [str(folder / f"corpus/{name}.{side}") for side in ("de", "en")] for name in ("train", "valid")}
+    values = {"run": str(folder / "run"), "device": "cpu", "data": data, "teacher": model, "student": model}
+    values |= {"text": {"vocabulary": 500}, "em": {"propose_beam": BEAMS, "candidates": way}}
+    return open_run(build_config(values, "test"))
+
+
+@pytest.mark.parametrize("way", ["beam", "sample"])
+def test_scores_are_those_of_the_models(tmp_path: Path, way: str) -> None:
+    run = tiny_run(tmp_path, way)
+    corpus = steps.prepare(run)
+    referee = steps.train_teacher(run, corpus, "free-1", corpus.truth, None)
+    teacher = steps.train_teacher(run, corpus, "free-2", corpus.truth, None)
+    student = steps.train_student(run, corpus, "free-2", corpus.truth, None)
+    candidates = steps.propose(run, corpus, "free-2", teacher, student, referee, corpus.truth)
+    scores = candidates.scores
+    for model, found in ((student, scores.student), (teacher, scores.teacher), (referee, scores.quality)):
+        for column in range(BEAMS + 1):
+            rows = range(column, PAIRS * BEAMS, BEAMS)
+            lists = [corpus.truth.sequences[i] for i in range(PAIRS)]
+            if column < BEAMS:
+                lists = [candidates.sequences[i] for i in rows]
+            longer = np.maximum(lengths_of(list(corpus.sources)), lengths_of(lists))
+            wanted = log_probs_of_pairs(steps.load(run, model), corpus.sources, lists, longer, "asked")
+            exists = np.isfinite(found[:, column]) & (lengths_of(lists) > 0)
+            assert exists.mean() > 0.9
+            assert found[exists, column] == pytest.approx(wanted[exists], abs=2e-3)
+    assert not np.allclose(scores.teacher, scores.quality, atol=0.1)
