@@ -17,7 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from emnat.artifacts import write_atomically
 from emnat.config import load_config
+from emnat.errors import UserError
 from emnat.text import read_lines
 from emnat.workspace import open_run
 
@@ -30,7 +32,7 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
     "posterior": (["em.rule=posterior"], ALL),
     "10-candidates": (["em.propose_beam=10"], FIRST),
     "20-candidates": (["em.propose_beam=20"], FIRST),
-    "5-samples": (["em.candidates=sample"], FIRST),
+    "5-samples": (["em.candidates=sample", "em.propose_beam=5"], FIRST),
     "20-samples": (["em.candidates=sample", "em.propose_beam=20"], FIRST),
     "not-amortised": (["em.amortised=false"], ALL),
     "warm-start": (["em.warm_start=true"], ALL),
@@ -41,18 +43,21 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
 def write_part(config: Path, settings: list[str], folder: Path, pairs: int) -> list[str]:
     """The first pairs of the training set, as two files; settings that name them."""
     files = load_config(config, settings).data.train
-    assert len(files) == 2, "a training set of two aligned files"
+    if len(files) != 2:
+        raise UserError(f"{config}: ablations need a training set of two aligned files.")
     folder.mkdir(parents=True, exist_ok=True)
     part = [folder / f"train.{side}" for side in ("source", "target")]
     for path, whole in zip(part, files, strict=True):
         if not path.exists():
             lines = (line for _, line in zip(range(pairs), read_lines(str(whole)), strict=False))
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            write_atomically(path, "".join(line + "\n" for line in lines).encode())
     return [f"data.train={json.dumps([str(path) for path in part])}"]
 
 
 def share(first: Path, run: Path, artifacts: list[str]) -> None:
     for name in artifacts:
+        if not (first / name).exists():
+            raise UserError(f"{first / name}: missing: all variants begin with what the first one, nar, has made.")
         if not (run / name).exists():
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(first / name, run / name, copy_function=os.link)
@@ -67,7 +72,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_intermixed_args()
     settings: list[str] = options.settings
-    part = write_part(options.config, settings, options.folder / "corpus", options.pairs)
+    part = write_part(options.config, settings, options.folder / f"corpus-{options.pairs}", options.pairs)
     common = [*settings, *part, "em.iterations=2", "em.bounds=false"]
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]
@@ -79,4 +84,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        print(f"ablations: {error}", file=sys.stderr)
+        sys.exit(2)
+    except subprocess.CalledProcessError as error:  # it has said why
+        sys.exit(error.returncode)

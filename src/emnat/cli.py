@@ -198,6 +198,8 @@ def report(
 ) -> None:
     """Print the paper's tables for a run, and write one self-contained HTML page; or set several runs side by side."""
     if len(runs) == 1:
+        if iteration is not None:
+            raise UserError("--iteration is for several runs side by side; of one run, all iterations are shown.")
         _report(find_run(runs[0]), as_json, page)
         return
     results = [collect(find_run(run)) for run in runs]
@@ -349,6 +351,8 @@ def _train(run: Run) -> None:
         be_deterministic()
     best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
+    if run.config.larger_student is not None:
+        log.info("The larger student is in %s.", run.artifact("larger/model"))
 
 
 def _report(run: Run, as_json: bool, page: Path | None) -> None:

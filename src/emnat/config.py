@@ -52,7 +52,11 @@ class Data(Section):
         if self.train == [] or self.valid == []:
             raise ValueError("train and valid name files: [source, target], or one .tsv or .jsonl file")
         if (self.valid is None) == (self.hold_out == 0):
-            raise ValueError("give a validation set (data.valid), or take it from the training pairs (data.hold_out)")
+            given = "neither" if self.valid is None else "both"
+            raise ValueError(
+                "give a validation set (data.valid), or take it from the training pairs (data.hold_out, 0 for none): "
+                f"{given} of them was given"
+            )
         return self
 
 
@@ -61,7 +65,8 @@ class Text(Section):
 
     source_language: str = "de"
     target_language: str = "en"
-    moses: bool = False  # normalise and tokenise with sacremoses
+    moses: bool = False  # tokenise with sacremoses
+    normalise: bool = True  # Moses normalisation of punctuation, before tokenising; the usual IWSLT14 data have none
     lowercase: bool = False
     subwords: Literal["bpe", "word"] = "bpe"
     vocabulary: Count = 10_000

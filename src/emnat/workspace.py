@@ -92,7 +92,7 @@ def open_run(config: Config) -> Run:
     directory = Path(config.run)
     written = directory / "config.toml"
     _refuse_other_places(directory)
-    if written.exists():
+    if written.exists() and _has_made_something(directory):
         changed = differences(_read_run_config(written), config)
         if changed:
             raise UserError(
@@ -133,6 +133,11 @@ def _refuse_other_places(directory: Path) -> None:
     names = {path.name for path in directory.iterdir()} if directory.exists() else set()
     if "config.toml" not in names and names - {"config.toml.tmp", _LOCK}:
         raise UserError(f"{directory}: not empty and not a run directory: choose another with run=...")
+
+
+def _has_made_something(directory: Path) -> bool:
+    """Before that, a run may be begun again with other settings: the first ones may have named a wrong file."""
+    return (directory / "data").exists() or (directory / "data.sha256").exists()
 
 
 def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:

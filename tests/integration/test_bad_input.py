@@ -27,6 +27,20 @@ def test_missing_file(workplace: Path, emnat: Emnat) -> None:
     assert "corpus/train.en: no such file" in error_of(emnat("train", "config.toml", cwd=workplace, check=False))
 
 
+def test_a_wrong_file_can_be_put_right_in_the_same_run(workplace: Path, emnat: Emnat) -> None:
+    """And is found before the training text is read: there is nothing but the config then."""
+    wrong = emnat("prepare", "config.toml", 'data.test=["corpus/nope.tsv"]', cwd=workplace, check=False)
+    assert "corpus/nope.tsv: no such file" in error_of(wrong)
+    assert not list((workplace / "run").glob("**/train.source.txt"))
+    emnat("prepare", "config.toml", cwd=workplace)
+    later = emnat("prepare", "config.toml", "text.vocabulary=650", cwd=workplace, check=False)
+    assert "started with other settings" in error_of(later)
+
+
+def test_one_run_has_all_its_iterations_shown(workplace: Path, emnat: Emnat) -> None:
+    assert "several runs" in error_of(emnat("report", "run", "--iteration", "1", cwd=workplace, check=False))
+
+
 def test_unequal_line_counts(workplace: Path, emnat: Emnat) -> None:
     with (workplace / "corpus/train.en").open("a") as file:
         file.write("one more\n")

@@ -171,5 +171,7 @@ def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     report = json.loads(emnat("report", "run", "--json", cwd=workplace).stdout)
     assert len(report["iterations"]) == 2
     assert set(report["larger"]["bleu"]) == set(report["final"]["bleu"])
+    assert report["latency_ms_of_larger"]["odd"] > 0
+    assert report["iterations"][1]["targets"]["length"] > 0
     assert not (workplace / "run/free-2/distilled").exists()
     assert emnat("translate", "run/larger/model", cwd=workplace, stdin=b"Ja.\n").stdout.count(b"\n") == 1

@@ -48,6 +48,20 @@ def test_iwslt14(tmp_path: Path, emnat: Emnat) -> None:
     assert not set(valid) & {pairs[0][0]}
 
 
+def test_iwslt14_words_are_counted_as_the_usual_data_count_them(tmp_path: Path, emnat: Emnat) -> None:
+    """Without normalised punctuation: `Don’t.` has more words than 1.5 times those of `Nein.`."""
+    pairs = [*draw_pairs(100, seed=3), ("Nein.", "Don’t.")]
+    for side, language in enumerate(("de", "en")):
+        (tmp_path / f"a.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    sets = ['data.train=["a.de", "a.en"]', 'data.test=["a.de", "a.en"]', "text.vocabulary=600"]
+    for run, setting in (("usual", "text.normalise=false"), ("normalised", "text.normalise=true")):
+        emnat("prepare", RECIPES / "iwslt14-de-en.toml", f"run={run}", setting, *sets, cwd=tmp_path)
+    manifests = [json.loads((tmp_path / run / "data/manifest.json").read_text()) for run in ("usual", "normalised")]
+    usual, normalised = (manifest["facts"]["train"].get("length ratio", 0) for manifest in manifests)
+    assert usual == normalised + 1
+    assert load_config(RECIPES / "iwslt14-de-en.toml").text.normalise is False
+
+
 def test_wmt14(tmp_path: Path, emnat: Emnat) -> None:
     pairs = [(target, source) for source, target in draw_pairs(150, seed=2)]
     for side, language in enumerate(("en", "de")):
@@ -71,9 +85,17 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
     subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)
-    assert len((workplace / "ablations/corpus/train.source").read_text(encoding="utf-8").splitlines()) == 100
+    assert len((workplace / "ablations/corpus-100/train.source").read_text(encoding="utf-8").splitlines()) == 100
     runs = [f"ablations/{name}" for name in variants]
     lines = json.loads(emnat("report", *runs, "--iteration", "2", "--json", cwd=workplace).stdout)
-    assert [line["settings"] for line in lines] == [[], ["em.candidates: 'beam' → 'sample'"], ["em.rule: 'nar' → 'kl'"]]
+    assert [line["settings"] for line in lines] == [
+        [],
+        ["em.candidates: 'beam' → 'sample'", "em.propose_beam: 3 → 5"],
+        ["em.rule: 'nar' → 'kl'"],
+    ]
+    alone = [sys.executable, RECIPES / "ablations.py", "config.toml", "others", "--only", "kl"]
+    refused = subprocess.run(alone, cwd=workplace, env=environment, capture_output=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"others/nar/data: missing" in refused.stderr
     seconds = [json.loads((workplace / run / "free-1/candidates/manifest.json").read_text())["seconds"] for run in runs]
     assert seconds[0] == seconds[2] != seconds[1]

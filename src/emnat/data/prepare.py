@@ -48,6 +48,7 @@ class EvaluationSet:
 
 def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
     """Fill `folder` with the vocabulary and all sets; the result says how many pairs were kept and dropped, and why."""
+    _refuse_missing_files(config.data)
     counts = _write_clean_text(config, folder)
     serialized = train_vocabulary(
         lambda: itertools.chain(read_lines(folder / "train.source.txt"), read_lines(folder / "train.target.txt")),
@@ -108,6 +109,15 @@ def reason_to_drop(source: str, target: str, settings: Data) -> str | None:
     if max(words) > settings.max_ratio * min(words):
         return "length ratio"
     return None
+
+
+def _refuse_missing_files(data: Data) -> None:
+    """Before hours of tokenising, not after."""
+    for files in (data.train, data.valid or [], data.test):
+        for entry in files:
+            for path in [entry] if isinstance(entry, str) else entry:
+                if not Path(path).exists():
+                    raise UserError(f"{path}: no such file.")
 
 
 def _write_clean_text(config: Config, folder: Path) -> Counter[str]:

@@ -24,6 +24,7 @@ class Stage:
     t: int
     branch: str
     measures: dict[str, Any]
+    targets: dict[str, float]  # what the E-step before it changed; of the first iteration, nothing
 
     def row(self) -> dict[str, Any]:
         """The line of this iteration in `report --json`."""
@@ -37,6 +38,10 @@ class Stage:
             "validation": self.measures["validation"],
             "teacher_bleu": next((m["bleu"] for name, m in teacher.items() if name.startswith("beam")), None),
             "bleu": {decoder: scores["bleu"] for decoder, scores in self.measures["student"].items()},
+            "length_ratio": {
+                decoder: scores["length_ratio"] for decoder, scores in (teacher | self.measures["student"]).items()
+            },
+            "targets": self.targets,
         }
 
 
@@ -61,8 +66,11 @@ class RunResults:
 
     @cached_property
     def latency(self) -> dict[str, dict[str, Any]]:
-        path = self.run.artifact("model") / "latency.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return _read_latency(self.run.artifact("model"))
+
+    @cached_property
+    def latency_of_larger(self) -> dict[str, dict[str, Any]]:
+        return _read_latency(self.run.artifact("larger/model"))
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -85,6 +93,7 @@ class RunResults:
             "larger": self.larger.row() if self.larger else None,
             "signature": self.signature,
             "latency_ms": {name: entry["ms"] for name, entry in self.latency.items()},
+            "latency_ms_of_larger": {name: entry["ms"] for name, entry in self.latency_of_larger.items()},
             "hardware": next((entry["hardware"] for entry in self.latency.values()), None),
             "seed": self.run.config.seed,
             "seconds": self.seconds,
@@ -162,6 +171,11 @@ def write_results_file(results: RunResults) -> None:
     write_atomically(results.run.directory / "results.jsonl", text.encode())
 
 
+def _read_latency(model: Path) -> dict[str, dict[str, Any]]:
+    path = model / "latency.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def label(stage: Stage) -> str:
     """`t = 3`, or `t = 3 (bounded)`."""
     return f"t = {stage.t}" if stage.branch == "free" else f"t = {stage.t} ({stage.branch})"
@@ -174,4 +188,6 @@ def _read_stage(path: Path) -> Stage | None:
         return None
     check_artifact(path)
     measures = json.loads((path / "measures.json").read_text())
-    return Stage(name, int(match[2]) if match else 0, match[1] if match else "larger", measures)
+    selected = path.with_name("targets")
+    targets = read_facts(selected) if selected.exists() else {}
+    return Stage(name, int(match[2]) if match else 0, match[1] if match else "larger", measures, targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +28,7 @@ def main_rows(results: RunResults) -> list[MainRow]:
     final = results.final or results.stages[-1]
     teacher_bleu = results.baseline.row()["teacher_bleu"]
     beam = next((name for name in results.latency if name.startswith("beam")), "beam")
-    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, None, _ms(results, beam), None)]
+    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, None, _ms(results.latency, beam), None)]
     rows.append(_student_row(results, results.baseline, "argmax", "NAT baseline (distilled)"))
     rows.append(_student_row(results, final, "argmax", f"+ EM (t = {final.t})"))
     rows.append(_student_row(results, final, "dedup", "+ EM + post-de-duplication"))
@@ -104,18 +105,12 @@ def _claims_table(results: RunResults, made: list[Claim]) -> Table:
 def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> MainRow:
     rescored = f"{decoder}_{results.run.config.decode.length_candidates}"
     bleu = stage.row()["bleu"]
-    timed = stage is not results.larger  # its own timing is in its own model directory
-    return MainRow(
-        name,
-        bleu[decoder],
-        bleu.get(rescored),
-        _ms(results, decoder) if timed else None,
-        _ms(results, rescored) if timed else None,
-    )
+    latency = results.latency_of_larger if stage is results.larger else results.latency
+    return MainRow(name, bleu[decoder], bleu.get(rescored), _ms(latency, decoder), _ms(latency, rescored))
 
 
-def _ms(results: RunResults, decoder: str) -> float | None:
-    return results.latency[decoder]["ms"] if decoder in results.latency else None
+def _ms(latency: dict[str, dict[str, Any]], decoder: str) -> float | None:
+    return latency[decoder]["ms"] if decoder in latency else None
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -20,8 +20,8 @@ class LineProcessor:
 
     def __init__(self, settings: Text) -> None:
         self._lowercase = settings.lowercase
-        self._source = Moses(settings.source_language) if settings.moses else None
-        self._target = Moses(settings.target_language) if settings.moses else None
+        self._source = Moses(settings.source_language, settings.normalise) if settings.moses else None
+        self._target = Moses(settings.target_language, settings.normalise) if settings.moses else None
 
     def source(self, line: str) -> str:
         return self._process(line, self._source)
