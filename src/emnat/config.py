@@ -167,7 +167,7 @@ class Config(Section):
     seed: int = 1
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    deterministic: bool = False  # on a GPU: the same bits in every run, for some of the speed (a CPU gives them anyway)
+    deterministic: bool = False  # on a GPU: the same bits in every run, for some speed (one CPU gives them anyway)
     data: Data
     text: Text = Text()
     teacher: Model = Model()  # type: ignore[call-arg]  # the size fills in what is missing
