@@ -52,10 +52,10 @@ class Data(Section):
         if self.train == [] or self.valid == []:
             raise ValueError("train and valid name files: [source, target], or one .tsv or .jsonl file")
         if (self.valid is None) == (self.hold_out == 0):
-            given = "neither" if self.valid is None else "both"
+            given = "neither is" if self.valid is None else "both are"
             raise ValueError(
                 "give a validation set (data.valid), or take it from the training pairs (data.hold_out, 0 for none): "
-                f"{given} of them was given"
+                f"{given} given"
             )
         return self
 
