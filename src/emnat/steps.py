@@ -212,7 +212,7 @@ def propose(
     def make_part(models: Sequence[Translator], folder: Path, indices: range, work: Work) -> None:
         beams = run.config.em.propose_beam
         scores = np.empty((3, len(indices), beams + 1), np.float32)
-        lists: dict[int, list[Ints]] = {}
+        lists: dict[int, tuple[Ints, Ints]] = {}  # the ids of all candidates of a source, and how many each has
         engine = models[1].engine
         ways = {"beam": engine.search, "sample": engine.sample}
         torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
@@ -220,12 +220,10 @@ def propose(
         for rows, found in _decode(engine, search, corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
             scores[:, rows - indices.start] = _scores(models, corpus.sources, rows, found, tokens_BKT, lengths_BK)
-            for row, tokens_KT, lengths_K in zip(rows, tokens_BKT.cpu().numpy(), lengths_BK.tolist(), strict=True):
-                lists[int(row)] = [tokens_KT[k, : lengths_K[k]] for k in range(beams)]
+            lists |= dict(zip(rows.tolist(), _unpadded(tokens_BKT[:, :beams], lengths_BK[:, :beams]), strict=True))
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
             for i in indices:
-                for tokens in lists[i]:
-                    writer.append(tokens)
+                writer.extend(*lists[i])
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
@@ -442,6 +440,14 @@ def _scores(
     incumbents_B1 = score([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
     found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
     return np.stack([judged_2BK[0], np.concatenate([found_BK, incumbents_B1], 1), judged_2BK[1]])
+
+
+def _unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
+    """For each row the ids of its K sequences one after another, and their lengths."""
+    inside_BKT = torch.arange(tokens_BKT.shape[2], device=tokens_BKT.device) < lengths_BK[:, :, None]
+    ids, lengths = tokens_BKT[inside_BKT].cpu().numpy(), lengths_BK.cpu().numpy()
+    ends = np.cumsum(lengths.sum(axis=1))
+    return zip(np.split(ids, ends[:-1]), lengths, strict=True)
 
 
 def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,18 @@ def test_store_round_trip(tmp_path: Path, vocabulary: int, width: int) -> None:
     assert store.lengths.tolist() == [3, 0, 1, 1000]
     assert (tmp_path / "x.tokens").stat().st_size == width * 1004
     assert isinstance(store[0].base, np.memmap)
+
+
+@given(st.lists(st.lists(st.lists(st.integers(0, 99)), max_size=4), max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_many_sequences_at_once_are_what_they_are_one_by_one(groups: list[list[list[int]]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        one_by_one = write(Path(name) / "a", [row for rows in groups for row in rows])
+        with SequenceWriter(Path(name), "x", 100) as writer:
+            for rows in groups:
+                writer.extend(np.array(sum(rows, []), np.int64), np.array([len(row) for row in rows], np.int64))
+        at_once = Sequences(Path(name), "x")
+        assert [row.tolist() for row in at_once] == [row.tolist() for row in one_by_one]
 
 
 def test_a_part_of_a_store(tmp_path: Path) -> None:
