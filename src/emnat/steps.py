@@ -436,10 +436,12 @@ def _scores(
     student, teacher, referee = models
     source_BS, source_lengths_B = (part.to(student.device) for part in collate_sources(sources, rows))
     score = partial(log_probs_of_candidates, sources=(source_BS, source_lengths_B))
-    judged_2BK = score([student, referee], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)
+    judges = [student] if referee is teacher else [student, referee]
+    judged = score(judges, tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)
     incumbents_B1 = score([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
     found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
-    return np.stack([judged_2BK[0], np.concatenate([found_BK, incumbents_B1], 1), judged_2BK[1]])
+    taught_BK = np.concatenate([found_BK, incumbents_B1], 1)
+    return np.stack([judged[0], taught_BK, taught_BK if referee is teacher else judged[1]])
 
 
 def _unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
