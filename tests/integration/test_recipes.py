@@ -90,7 +90,7 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     lines = json.loads(emnat("report", *runs, "--iteration", "2", "--json", cwd=workplace).stdout)
     assert [line["settings"] for line in lines] == [
         [],
-        ["em.candidates: 'beam' → 'sample'", "em.propose_beam: 3 → 5"],
+        ["em.candidates: 'beam' → 'sample'"],
         ["em.rule: 'nar' → 'kl'"],
     ]
     alone = [sys.executable, RECIPES / "ablations.py", "config.toml", "others", "--only", "kl"]

@@ -37,7 +37,8 @@ def test_many_sequences_at_once_are_what_they_are_one_by_one(groups: list[list[l
         one_by_one = write(Path(name) / "a", [row for rows in groups for row in rows])
         with SequenceWriter(Path(name), "x", 100) as writer:
             for rows in groups:
-                writer.extend(np.array(sum(rows, []), np.int64), np.array([len(row) for row in rows], np.int64))
+                ids, lengths = [i for row in rows for i in row], [len(row) for row in rows]
+                writer.extend(np.array(ids, np.int64), np.array(lengths, np.int64))
         at_once = Sequences(Path(name), "x")
         assert [row.tolist() for row in at_once] == [row.tolist() for row in one_by_one]
 
