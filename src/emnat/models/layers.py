@@ -37,6 +37,10 @@ class Memory:
     lengths_B: Tensor
     bias_B11S: Tensor  # for attention: 0 where there is a token, -inf elsewhere
 
+    def of(self, rows: Tensor) -> Memory:
+        """That of some sources, in any order and number."""
+        return Memory(self.states_BSD[rows], self.lengths_B[rows], self.bias_B11S[rows])
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -281,9 +285,8 @@ def without(logits_NTV: Tensor, forbidden: tuple[slice, ...]) -> Tensor:
     return logits_NTV
 
 
-def sequence_log_prob(logits_NTV: Tensor, forbidden: tuple[slice, ...], tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
-    """Σ over each row's real positions of the log-probability of its token, among the symbols that can be output."""
-    logits_XV = without(logits_NTV, forbidden).flatten(0, 1)
-    log_probs_NT = -F.cross_entropy(logits_XV, tokens_NT.flatten(), reduction="none").view_as(tokens_NT)
-    inside_NT = torch.arange(tokens_NT.shape[1], device=tokens_NT.device) < lengths_N[:, None]
-    return torch.where(inside_NT, log_probs_NT, 0.0).sum(-1)
+def sequence_log_prob(logits_PTV: Tensor, pass_N: Tensor, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
+    """Σ over each row's real positions of the log-probability of its token; pass_N is its own of P decoder passes."""
+    position_T = torch.arange(tokens_NT.shape[1], device=tokens_NT.device)
+    log_probs_NT = logits_PTV.log_softmax(-1)[pass_N[:, None], position_T, tokens_NT]
+    return torch.where(position_T < lengths_N[:, None], log_probs_NT, 0.0).sum(-1)

@@ -60,12 +60,18 @@ class NAT(nn.Module):
     def log_prob(
         self, source_BS: Tensor, source_lengths_B: Tensor, target_NT: Tensor, target_lengths_N: Tensor
     ) -> Tensor:
-        """log p(y|x) of every row, the length's part too; N is a multiple of B (several targets of a source)."""
+        """log p(y|x) of every row, the length's part too; N is a multiple of B (several targets of a source).
+
+        All that the decoder is told of a target is its length, so targets of one source and one length share a pass.
+        """
         memory = self.encode(source_BS, source_lengths_B)
-        per_source = (source_BS.shape[0], -1)
-        length_BC = self.length_log_probs(memory).gather(1, target_lengths_N.view(per_source) - 1)
-        logits_NTV = self._logits(memory, target_lengths_N, target_NT.shape[1])
-        return sequence_log_prob(logits_NTV, _FORBIDDEN, target_NT, target_lengths_N) + length_BC.flatten()
+        source_B1 = torch.arange(len(source_BS), device=source_BS.device)[:, None]
+        pair_N = (source_B1 * self.max_tokens + target_lengths_N.view(len(source_BS), -1) - 1).flatten()
+        pair_P, pass_N = torch.unique(pair_N, return_inverse=True)
+        memory_P = memory.of(pair_P // self.max_tokens)
+        logits_PTV = without(self._logits(memory_P, pair_P % self.max_tokens + 1, target_NT.shape[1]), _FORBIDDEN)
+        tokens_N = sequence_log_prob(logits_PTV, pass_N, target_NT, target_lengths_N)
+        return tokens_N + self.length_log_probs(memory).flatten()[pair_N]
 
     def encode(self, source_BS: Tensor, source_lengths_B: Tensor) -> Memory:
         memory: Memory = self.encoder(source_BS, source_lengths_B)

@@ -69,9 +69,9 @@ class Teacher(nn.Module):
         return memory
 
     def log_prob_given(self, memory: Memory, target_NT: Tensor, target_lengths_N: Tensor) -> Tensor:
-        logits_NTV = self._logits(memory, _after_bos(target_NT))
-        wanted_NT = _with_eos(target_NT, target_lengths_N)
-        return sequence_log_prob(logits_NTV, _FORBIDDEN, wanted_NT, target_lengths_N + 1)
+        logits_NTV = without(self._logits(memory, _after_bos(target_NT)), _FORBIDDEN)
+        each_N = torch.arange(len(target_NT), device=target_NT.device)
+        return sequence_log_prob(logits_NTV, each_N, _with_eos(target_NT, target_lengths_N), target_lengths_N + 1)
 
     def state(self, sentences: int, source_size: int, beams: int, steps: int) -> TeacherState:
         """Room for a search that asks for one token after another, at most `steps` of them."""

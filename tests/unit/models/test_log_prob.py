@@ -68,7 +68,7 @@ def test_padding_and_company_change_nothing(kind: str, request: pytest.FixtureRe
 def test_several_targets_share_a_source(kind: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue(kind)
     sources = torch.tensor([[5, 6, 7], [8, 5, 0]]), torch.tensor([3, 2])
-    targets, lengths = torch.randint(CONCAT, 9, (6, 4)), torch.tensor([4, 1, 2, 3, 4, 2])
+    targets, lengths = torch.randint(CONCAT, 9, (6, 4)), torch.tensor([4, 1, 4, 3, 4, 3])  # some of one length
     shared = model.log_prob(*sources, targets, lengths)
     repeated = model.log_prob(sources[0].repeat_interleave(3, 0), sources[1].repeat_interleave(3), targets, lengths)
     assert shared.tolist() == pytest.approx(repeated.tolist(), abs=1e-4)
