@@ -40,7 +40,10 @@ from emnat.report import (
     claims,
     claims_as_json,
     collect,
+    collect_accuracy,
     compare_runs,
+    is_synthetic,
+    print_accuracy,
     print_comparison,
     print_tables,
     write_page,
@@ -197,12 +200,18 @@ def report(
     ] = None,
 ) -> None:
     """Print the paper's tables for a run, and write one self-contained HTML page; or set several runs side by side."""
+    opened = [find_run(run) for run in runs]
+    if any(is_synthetic(run) for run in opened):
+        if not all(is_synthetic(run) for run in opened) or page is not None or iteration is not None:
+            raise UserError("synthetic experiments have a table of their own: no other runs, --page or --iteration.")
+        _report_accuracy(opened, as_json)
+        return
     if len(runs) == 1:
         if iteration is not None:
             raise UserError("--iteration is for several runs side by side; of one run, all iterations are shown.")
-        _report(find_run(runs[0]), as_json, page)
+        _report(opened[0], as_json, page)
         return
-    results = [collect(find_run(run)) for run in runs]
+    results = [collect(run) for run in opened]
     lines = compare_runs(results, iteration)
     if as_json:
         both = [line.as_json() | {"report": each.as_json()} for line, each in zip(lines, results, strict=True)]
@@ -243,11 +252,8 @@ def synthetic(
             return
         if config.deterministic:
             be_deterministic()
-        found = run_contrast(opened, experiment)
-    table = Table("model", "accuracy", title=f"Experiment {experiment}: whole sentences right")
-    for name in ("AR", "NAR"):
-        table.add_row(name, f"{100 * found[name]:.1f} %")
-    console.print(table)
+        run_contrast(opened, experiment)
+        _report_accuracy([opened], as_json=False)
 
 
 @app.command()
@@ -368,6 +374,14 @@ def _report(run: Run, as_json: bool, page: Path | None) -> None:
     write_page(results, made, page)
     print_tables(results, made, console)
     console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _report_accuracy(runs: list[Run], as_json: bool) -> None:
+    found = [collect_accuracy(run) for run in runs]
+    if as_json:
+        print(json.dumps(found[0] if len(found) == 1 else found, indent=1))
+    else:
+        print_accuracy(found, console)
 
 
 def _print_samples(run: Run, count: int = 3) -> None:

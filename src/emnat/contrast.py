@@ -9,13 +9,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from emnat import steps
 from emnat.artifacts import read_facts, write_atomically
 from emnat.data.synthetic import Experiment, accuracy
 from emnat.workspace import Run
+from emnat.world import choose_device, describe
 
 
-def run_contrast(run: Run, experiment: Experiment) -> dict[str, Any]:
+def run_contrast(run: Run, experiment: Experiment) -> None:
     """Train an AR and a NAR model on a synthetic corpus; whole-sentence accuracy of each on its test set."""
     corpus = steps.prepare(run)
     models = {
@@ -25,16 +28,14 @@ def run_contrast(run: Run, experiment: Experiment) -> dict[str, Any]:
 
     def make(folder: Path) -> dict[str, Any]:
         lengths = [len(ids) for ids in corpus.test.target_ids]
-        result = {}
+        result: dict[str, Any] = {"experiment": experiment}
         for name, trained in models.items():
             translator = steps.load(run, trained)
             outputs = translator.translate_ids(corpus.test.source_ids, decoder="argmax", exact_lengths=lengths)
             lines = [corpus.pipeline.decode_target(ids) for ids in outputs]
             write_atomically(folder / f"{name}.txt", "".join(line + "\n" for line in lines).encode())
             result[name] = accuracy(corpus.test.sources, lines, experiment)
-        return result
+        return result | {"hardware": describe(choose_device(run.config.device)), "torch": torch.__version__}
 
     folder = run.build("contrast/accuracy", [trained.artifact for trained in models.values()], make)
-    found = {"experiment": experiment} | read_facts(folder)
-    write_atomically(run.directory / "results.jsonl", (json.dumps(found) + "\n").encode())
-    return found
+    write_atomically(run.directory / "results.jsonl", (json.dumps(read_facts(folder)) + "\n").encode())

@@ -30,6 +30,15 @@ def test_contrast(experiment: str, seed: int, tmp_path: Path, emnat: Emnat) -> N
     emnat("synthetic", experiment, *sizes, *SMALL, cwd=tmp_path)
     found = json.loads((tmp_path / "run/results.jsonl").read_text())
     print(found)
+    report = json.loads(emnat("report", "run", "--json", cwd=tmp_path).stdout)
+    assert report["accuracy"] == {"AR": found["AR"], "NAR": found["NAR"]}
+    assert (report["experiment"], report["seed"]) == (experiment, seed)
+    assert {"contrast/teacher", "contrast/student"} <= report["seconds"].keys()
+    both = emnat("report", "run", "run", cwd=tmp_path).stdout.decode()
+    assert both.count(f"{100 * found['AR']:.1f} %") >= 2
+    refused = emnat("translate", "run", cwd=tmp_path, check=False)
+    assert refused.returncode == 2
+    assert b"name run/contrast/teacher or run/contrast/student" in refused.stderr
     assert found["AR"] > 0.9
     if experiment == "I":
         assert found["NAR"] > 0.8

@@ -132,6 +132,9 @@ def model_folder(directory: Path) -> Path:
     """Of a run, the directory of its final student; of a model, its own."""
     if (directory / "model" / "config.json").exists():
         return directory / "model"
+    if (directory / "contrast").exists():
+        models = f"{directory / 'contrast/teacher'} or {directory / 'contrast/student'}"
+        raise UserError(f"{directory}: a synthetic experiment has two models: name {models}.")
     if (directory / "config.toml").exists():
-        raise UserError(f"{directory}: this run has no finished model yet: run 'emnat train' again to continue it.")
+        raise UserError(f"{directory}: this run has no finished model yet: run the same command again to continue it.")
     return directory

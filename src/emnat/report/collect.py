@@ -73,14 +73,6 @@ class RunResults:
         return _read_latency(self.run.artifact("larger/model"))
 
     @property
-    def seconds(self) -> dict[str, float]:
-        """How long every artifact took."""
-        paths = [path.parent for path in sorted(self.run.directory.glob("**/manifest.json"))]
-        unfinished = (".partial", ".replaced")
-        found = [read_manifest(path) for path in paths if not any(part.endswith(unfinished) for part in path.parts)]
-        return {manifest.artifact: manifest.seconds for manifest in found if manifest.seconds}
-
-    @property
     def versions(self) -> dict[str, str | None]:
         """Of the programs that measured."""
         emnat = read_manifest(self.run.artifact(f"{self.stages[-1].name}/measures")).emnat
@@ -96,7 +88,7 @@ class RunResults:
             "latency_ms_of_larger": {name: entry["ms"] for name, entry in self.latency_of_larger.items()},
             "hardware": next((entry["hardware"] for entry in self.latency.values()), None),
             "seed": self.run.config.seed,
-            "seconds": self.seconds,
+            "seconds": seconds_of(self.run),
             "versions": self.versions,
             "config": self.run.config.model_dump(exclude_none=True),
         }
@@ -134,7 +126,7 @@ def collect(run: Run) -> RunResults:
         key=lambda stage: (stage.branch == "bounded", stage.t),
     )
     if not stages:
-        raise UserError(f"{run.directory}: nothing has been measured in this run yet; 'emnat train' goes on with it.")
+        raise UserError(f"{run.directory}: nothing has been measured yet: run the same command again to continue.")
     check_artifact(run.artifact("data"))
     model = run.artifact("model")
     if model.exists():
@@ -145,6 +137,14 @@ def collect(run: Run) -> RunResults:
             raise UserError(f"{run.directory / name / 'measures'}: missing: run 'emnat train' again to make it anew.")
     final = found[chosen] if chosen else None
     return RunResults(run, stages, final, found.get("larger"))
+
+
+def seconds_of(run: Run) -> dict[str, float]:
+    """How long every artifact took."""
+    paths = [path.parent for path in sorted(run.directory.glob("**/manifest.json"))]
+    unfinished = (".partial", ".replaced")
+    found = [read_manifest(path) for path in paths if not any(part.endswith(unfinished) for part in path.parts)]
+    return {manifest.artifact: manifest.seconds for manifest in found if manifest.seconds}
 
 
 def write_results_file(results: RunResults) -> None:
