@@ -4,7 +4,7 @@
     python benchmarks/distillation.py --sentences 200 --size toy   # a quick look on a CPU
 
 Sources and outputs have `--tokens` tokens each; outputs are forced to that length, so that weights do not matter. The
-E-step is the teacher's k-best list, scored by student and referee, and the current target, scored by all. Prints JSON.
+E-step is the teacher's k-best list, scored by the student, and the current target, scored by both. Prints JSON.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def main() -> None:
     device = world.choose_device(given.device)
     torch.manual_seed(0)
     settings = Model.model_validate({"size": given.size})
-    models = [kind(settings, given.vocabulary, given.tokens * 2).to(device).eval() for kind in (NAT, Teacher, Teacher)]
-    student, teacher, referee = (Translator(model, None, device, None, Decode()) for model in models)  # type: ignore[arg-type]
+    models = [kind(settings, given.vocabulary, given.tokens * 2).to(device).eval() for kind in (NAT, Teacher)]
+    student, teacher = (Translator(model, None, device, None, Decode()) for model in models)  # type: ignore[arg-type]
     random = np.random.default_rng(0)
     sources = [random.integers(5, given.vocabulary, given.tokens) for _ in range(given.sentences)]
     lengths = np.full(given.sentences, given.tokens)
@@ -65,13 +65,13 @@ def main() -> None:
                     torch.cat(pair, 1) for pair in zip((found.tokens_MKT, found.lengths_MK), incumbents, strict=True)
                 )
                 ids, ends = (part.to(device) for part in collate_sources(sources, rows))
-                log_probs_of_candidates((student, referee), (ids, ends), tokens, sizes)
+                log_probs_of_candidates((student,), (ids, ends), tokens, sizes)
                 log_probs_of_candidates((teacher,), (ids, ends), tokens[:, -1:], sizes[:, -1:])
 
     rows = []
     for name, function in (
         ("distilling, beam 20", distil),
-        (f"E-step: {given.candidates}-best and two scorings", propose),
+        (f"E-step: {given.candidates}-best, scored by the student", propose),
     ):
         seconds(function, device)  # once, so that everything is set up
         times = [seconds(function, device) for _ in range(3)]

@@ -64,7 +64,7 @@ def run_stages(folder: Path, last: str) -> None:
     if "score" in wanted:
         steps.measure(run, corpus, "free-1", None, student, teacher, distilled)
     if "propose" in wanted:
-        candidates = steps.propose(run, corpus, "free-1", teacher, student, teacher, corpus.truth)
+        candidates = steps.propose(run, corpus, "free-1", teacher, student, corpus.truth)
         steps.select(run, corpus, "free-2", candidates, corpus.truth, None)
 
 

@@ -65,7 +65,9 @@ def run_em(run: Run) -> Iteration:
             branch = "bounded"
 
         # E-step: the teacher learns the candidates that the student finds likely (and the referee good enough).
-        candidates = steps.propose(run, corpus, here.stage, here.teacher, here.student, referee, here.targets)
+        candidates = steps.propose(run, corpus, here.stage, here.teacher, here.student, here.targets)
+        if branch == "bounded" or em.rule == "posterior":
+            candidates = steps.judge(run, corpus, here.stage, candidates, here.targets, here.teacher, referee)
         if move == "restart with bounds":
             bounds = candidates.incumbent_quality
         t, stage = here.t + 1, stage_name(branch, here.t + 1)

@@ -23,11 +23,12 @@ class CandidateScores:
 
     student: Floats  # log p_NAR(y|x; θ^t)
     teacher: Floats  # log p_AR(y|x; φ^t)
-    quality: Floats  # Q_x(y) = log p_AR(y|x; φ^1)
+    quality: Floats | None = None  # Q_x(y) = log p_AR(y|x; φ^1); bounds and the rule `posterior` need it
 
     def of(self, rows: slice) -> CandidateScores:
         """Those of some sources."""
-        return CandidateScores(self.student[rows], self.teacher[rows], self.quality[rows])
+        quality = None if self.quality is None else self.quality[rows]
+        return CandidateScores(self.student[rows], self.teacher[rows], quality)
 
 
 def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> Floats:
@@ -37,6 +38,7 @@ def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> 
     if rule == "ratio":
         return student - teacher
     if rule == "posterior":  # q* of the paper, with one λ for all: p_NAR · p_AR(φ^1)^λ
+        assert scores.quality is not None
         return student + posterior_weight * scores.quality.astype(np.float64)
     # The paper's p_AR · log(p_NAR / p_AR). Sequence probabilities underflow, but order does not need them: compare
     # sign first, then log p_AR + log |log-ratio| (larger is better where the ratio is positive, worse where negative).
@@ -57,6 +59,7 @@ def select_candidates(
     value = rule_score(settings.rule, scores, settings.posterior_weight)
     allowed = np.isfinite(scores.teacher) & np.isfinite(scores.student)
     if bounds is not None:
+        assert scores.quality is not None
         allowed &= scores.quality >= bounds[:, None] - _ROUNDING
     if incumbent is not None:
         allowed[:, incumbent] = bounds is not None

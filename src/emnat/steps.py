@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,7 @@ from emnat.workspace import Run
 _UNSEEN = 1_000  # validation sources that show what a student makes of sentences it has not learned
 _PART, _PART_ON_CPU = 20_000, 2_000  # sources whose decoding is saved at once: what an interruption can cost
 Floats = npt.NDArray[np.floating]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Candidates:
 
     artifact: str
     folder: Path
+    quality: Floats | None = None  # once they have been judged
 
     @cached_property
     def sequences(self) -> Sequences:
@@ -113,16 +115,18 @@ class Candidates:
 
     @cached_property
     def scores(self) -> CandidateScores:
-        return CandidateScores(*np.load(self.folder / "scores.npy", mmap_mode="r", allow_pickle=False))
+        student, teacher = _load_scores(self.folder)
+        return CandidateScores(student, teacher, self.quality)
 
     @property
     def incumbent_column(self) -> int:
-        return int(self.scores.quality.shape[1]) - 1
+        return int(self.scores.teacher.shape[1]) - 1
 
     @property
     def incumbent_quality(self) -> Floats:
         """Q of the target this iteration was trained on: the bounds of a restart from here."""
-        quality: Floats = self.scores.quality[:, self.incumbent_column]
+        assert self.quality is not None
+        quality: Floats = self.quality[:, self.incumbent_column]
         return quality
 
 
@@ -180,7 +184,7 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
     def make_part(engine: Engine, folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
         search = partial(engine.search, corpus.sources, beams=run.config.em.distill_beam)
-        for rows, found in _decode(engine, search, corpus.sources, indices, run.config.em.distill_beam, work):
+        for rows, found in _in_batches(engine, search, corpus.sources, indices, run.config.em.distill_beam, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
             best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
@@ -202,40 +206,78 @@ def propose(
     stage: str,
     teacher: Trained,
     student: Trained,
-    referee: Trained,
     incumbent: Targets,
 ) -> Candidates:
-    """The teacher's k-best list for every training source, scored by student, teacher and referee; the current
-    targets are scored too, since a bounded selection may have to keep them."""
+    """The teacher's k-best list for every training source, scored by student and teacher; the current targets are
+    scored too, since a bounded selection may have to keep them."""
     name = f"{stage}/candidates"
 
     def make_part(models: Sequence[Translator], folder: Path, indices: range, work: Work) -> None:
         beams = run.config.em.propose_beam
-        scores = np.empty((3, len(indices), beams + 1), np.float32)
+        scores = np.empty((2, len(indices), beams + 1), np.float32)
         lists: dict[int, tuple[Ints, Ints]] = {}  # the ids of all candidates of a source, and how many each has
         engine = models[1].engine
         ways = {"beam": engine.search, "sample": engine.sample}
         torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
         search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
-        for rows, found in _decode(engine, search, corpus.sources, indices, beams, work):
-            tokens_BKT, lengths_BK = _with_incumbents(found, incumbent.sequences, rows)
-            scores[:, rows - indices.start] = _scores(models, corpus.sources, rows, found, tokens_BKT, lengths_BK)
-            lists |= dict(zip(rows.tolist(), _unpadded(tokens_BKT[:, :beams], lengths_BK[:, :beams]), strict=True))
+        for rows, found in _in_batches(engine, search, corpus.sources, indices, beams, work):
+            tokens_BKT, lengths_BK = _complete(found)
+            scored = _with_incumbents(tokens_BKT, lengths_BK, incumbent.sequences, rows)
+            scores[:, rows - indices.start] = _scores(models, corpus.sources, rows, found, *scored)
+            lists |= dict(zip(rows.tolist(), _unpadded(tokens_BKT, lengths_BK), strict=True))
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
             for i in indices:
                 writer.extend(*lists[i])
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
-        loaded = {model: load(run, model) for model in (student, teacher, referee)}  # the referee may be the teacher
-        make_each = partial(make_part, [loaded[model] for model in (student, teacher, referee)])
+        make_each = partial(make_part, [load(run, model) for model in (student, teacher)])
         parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", run.config.device, make_each)
         concatenate(parts, "candidates", folder)
-        _join_scores(parts, folder, (3, len(corpus.sources), run.config.em.propose_beam + 1))
+        _join_scores(parts, folder, (2, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}
 
-    parents = [teacher.artifact, student.artifact, referee.artifact, incumbent.artifact]
+    parents = [teacher.artifact, student.artifact, incumbent.artifact]
     return Candidates(name, run.build(name, parents, make))
+
+
+def judge(
+    run: Run,
+    corpus: Corpus,
+    stage: str,
+    candidates: Candidates,
+    incumbent: Targets,
+    teacher: Trained,
+    referee: Trained,
+) -> Candidates:
+    """The candidates with the referee's log-probability of each, and of the current targets."""
+    if referee == teacher:  # who has been asked already
+        return replace(candidates, quality=candidates.scores.teacher)
+    name = f"{stage}/quality"
+    column = candidates.incumbent_column
+
+    def make_part(asked: Translator, folder: Path, indices: range, work: Work) -> None:
+        scores = np.empty((1, len(indices), column + 1), np.float32)
+
+        def score(rows: Ints) -> Floats:
+            lists = (rows[:, None] * column + np.arange(column)).flatten()
+            tokens_NT, lengths_N = _on(asked.device, candidates.sequences, lists)
+            listed = tokens_NT.view(len(rows), column, -1), lengths_N.view(len(rows), column)
+            sources = _on(asked.device, corpus.sources, rows)
+            return log_probs_of_candidates([asked], sources, *_with_incumbents(*listed, incumbent.sequences, rows))
+
+        for rows, found in _in_batches(asked.engine, score, corpus.sources, indices, column, work):
+            scores[:, rows - indices.start] = found
+        np.save(folder / "scores.npy", scores)
+
+    def make(folder: Path) -> dict[str, Any]:
+        make_each = partial(make_part, load(run, referee))
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"judging {stage}", run.config.device, make_each)
+        _join_scores(parts, folder, (1, len(corpus.sources), column + 1))
+        return {}
+
+    parents = [candidates.artifact, incumbent.artifact, referee.artifact]
+    return replace(candidates, quality=_load_scores(run.build(name, parents, make))[0])
 
 
 def select(
@@ -407,14 +449,19 @@ def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int
                 joined.write(np.load(part / "scores.npy", mmap_mode="r", allow_pickle=False)[judge].tobytes())
 
 
-def _decode(
-    teacher: Engine, search: Callable[[Ints], Hypotheses], sources: Sequences, indices: range, beams: int, work: Work
-) -> Iterator[tuple[Ints, Hypotheses]]:
-    """The teacher's outputs for some sources, in batches of similar length: rows and what `search` finds for them."""
+def _load_scores(folder: Path) -> Floats:
+    scores: Floats = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    return scores
+
+
+def _in_batches(
+    engine: Engine, function: Callable[[Ints], Result], sources: Sequences, indices: range, beams: int, work: Work
+) -> Iterator[tuple[Ints, Result]]:
+    """What a function finds for some sources, in batches of similar length."""
     started = time.monotonic()
     done = 0
-    for batch in teacher.plan(sources.part(indices).lengths, beams):
-        for rows, found in halved_until_it_fits(batch + indices.start, search):
+    for batch in engine.plan(sources.part(indices).lengths, beams):
+        for rows, found in halved_until_it_fits(batch + indices.start, function):
             interrupt.stop_if_asked()  # the parts before this one are saved
             yield rows, found
             done += len(rows)
@@ -429,19 +476,22 @@ def _scores(
     tokens_BKT: Tensor,
     lengths_BK: Tensor,
 ) -> Floats:
-    """log p of the k best and the incumbent under student, teacher and referee, (3, B, K+1).
+    """log p of the k best and the incumbent under student and teacher, (2, B, K+1).
 
     What the teacher's own search has computed is not computed again; -inf marks a candidate that it did not find.
     """
-    student, teacher, referee = models
-    source_BS, source_lengths_B = (part.to(student.device) for part in collate_sources(sources, rows))
-    score = partial(log_probs_of_candidates, sources=(source_BS, source_lengths_B))
-    judges = [student] if referee is teacher else [student, referee]
-    judged = score(judges, tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)
+    student, teacher = models
+    score = partial(log_probs_of_candidates, sources=_on(student.device, sources, rows))
+    judged_BK = score([student], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)[0]
     incumbents_B1 = score([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
     found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
-    taught_BK = np.concatenate([found_BK, incumbents_B1], 1)
-    return np.stack([judged[0], taught_BK, taught_BK if referee is teacher else judged[1]])
+    return np.stack([judged_BK, np.concatenate([found_BK, incumbents_B1], 1)])
+
+
+def _on(device: torch.device, sequences: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
+    """Some sequences, padded, and their lengths."""
+    tokens_BT, lengths_B = collate_sources(sequences, rows)
+    return tokens_BT.to(device), lengths_B.to(device)
 
 
 def _unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
@@ -452,12 +502,18 @@ def _unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, In
     return zip(np.split(ids, ends[:-1]), lengths, strict=True)
 
 
-def _with_incumbents(found: Hypotheses, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
-    """Tokens (B, K+1, T) and lengths (B, K+1): the k best, then the incumbent. A missing one is a copy of the best."""
+def _complete(found: Hypotheses) -> tuple[Tensor, Tensor]:
+    """Tokens (B, K, T) and lengths (B, K) of the k best; a missing one is a copy of the best."""
     exists_BK = found.scores_MK.isfinite()
     tokens_BKT = torch.where(exists_BK[..., None], found.tokens_MKT, found.tokens_MKT[:, :1])
-    lengths_BK = torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
-    old_BT, old_lengths_B = (part.to(tokens_BKT.device) for part in collate_sources(incumbents, rows))
+    return tokens_BKT, torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
+
+
+def _with_incumbents(
+    tokens_BKT: Tensor, lengths_BK: Tensor, incumbents: Sequences, rows: Ints
+) -> tuple[Tensor, Tensor]:
+    """Tokens (B, K+1, T) and lengths (B, K+1): the k best, then the incumbent."""
+    old_BT, old_lengths_B = _on(tokens_BKT.device, incumbents, rows)
     width = max(tokens_BKT.shape[2], old_BT.shape[1])
     tokens_BKT = F.pad(tokens_BKT, (0, width - tokens_BKT.shape[2]))
     old_B1T = F.pad(old_BT, (0, width - old_BT.shape[1]))[:, None]

@@ -35,8 +35,9 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
     teacher = steps.train_teacher(run, corpus, "free-2", corpus.truth, None)
     student = steps.train_student(run, corpus, "free-2", corpus.truth, None)
     teacher = referee if own_referee else teacher
-    candidates = steps.propose(run, corpus, "free-2", teacher, student, referee, corpus.truth)
-    scores = candidates.scores
+    candidates = steps.propose(run, corpus, "free-2", teacher, student, corpus.truth)
+    assert candidates.scores.quality is None
+    scores = steps.judge(run, corpus, "free-2", candidates, corpus.truth, teacher, referee).scores
     for model, found in ((student, scores.student), (teacher, scores.teacher), (referee, scores.quality)):
         for column in range(BEAMS + 1):
             rows = range(column, PAIRS * BEAMS, BEAMS)

@@ -66,6 +66,13 @@ class ScriptedSteps:
         return self.curve.get(stage, 0.0)
 
     def propose(self, run: Run, corpus: Any, stage: str, *models: str) -> Any:
+        return SimpleNamespace(stage=stage)
+
+    def judge(
+        self, run: Run, corpus: Any, stage: str, candidates: Any, incumbent: str, teacher: str, referee: str
+    ) -> Any:
+        assert (candidates.stage, teacher, referee) == (stage, f"φ {stage}", "φ free-1")
+        self.calls.append(("judge", stage, incumbent))
         return SimpleNamespace(incumbent_quality=np.array([float(stage.split("-")[1])]), stage=stage)
 
     def select(self, run: Run, corpus: Any, stage: str, candidates: Any, incumbent: str, bounds: Any) -> str:
@@ -98,6 +105,8 @@ def test_restart_goes_back_to_the_best_iteration_with_its_bounds(monkeypatch: py
         ("bounded-5", "free-4", [4.0]),
         ("bounded-6", "bounded-5", [4.0]),  # the bounds stay those of the best iteration
     ]
+    # Only now is the referee asked, about the targets that the best iteration was trained on.
+    assert [call[1:] for call in calls if call[0] == "judge"] == [("free-4", "Y free-4"), ("bounded-5", "Y bounded-5")]
     assert ("teacher", "bounded-5", "Y bounded-5", "φ free-4") in calls
     assert best.stage == "free-4"
     assert calls[-1] == ("publish", "model", "θ free-4", "φ free-1")
@@ -106,6 +115,13 @@ def test_restart_goes_back_to_the_best_iteration_with_its_bounds(monkeypatch: py
 def test_the_best_student_may_come_from_the_bounded_branch(monkeypatch: pytest.MonkeyPatch) -> None:
     best, _ = play(monkeypatch, {"free-1": 20.0, "free-2": 19.0, "bounded-2": 21.0, "bounded-3": 20.0})
     assert best.stage == "bounded-2"
+
+
+def test_the_rule_posterior_asks_the_referee_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = {"free-1": 1.0, "free-2": 2.0, "free-3": 3.0}
+    for rule, judged in (("nar", []), ("posterior", [("free-1", "truth"), ("free-2", "Y free-2")])):
+        _, calls = play(monkeypatch, curve, iterations=3, rule=rule)
+        assert [call[1:] for call in calls if call[0] == "judge"] == judged
 
 
 def test_without_amortisation_students_learn_the_selected_targets(monkeypatch: pytest.MonkeyPatch) -> None:
