@@ -112,6 +112,8 @@ def collate(sources: Sequence[Ints], targets: Sequence[Ints], planned: Planned) 
 
 
 def collate_sources(sources: Sequence[Ints | Sequence[int]], indices: Ints) -> tuple[Tensor, Tensor]:
+    if isinstance(sources, Sequences):
+        return _pad(sources, indices, sources.longest(indices))
     return _pad(sources, indices, max((len(sources[i]) for i in indices), default=1))
 
 

@@ -61,6 +61,10 @@ class Sequences(Sequence[Ints]):
         ids_BL[inside_BL] = self._tokens[(starts_B[:, None] + positions_L)[inside_BL]]
         return ids_BL, lengths_B
 
+    def longest(self, indices: Ints) -> int:
+        """The length of the longest of some sequences."""
+        return int((self._offsets[indices + 1] - self._offsets[indices]).max(initial=0))
+
     @property
     def lengths(self) -> Ints:
         lengths: Ints = np.diff(self._offsets)

@@ -49,6 +49,7 @@ def test_a_part_of_a_store(tmp_path: Path) -> None:
     assert [row.tolist() for row in part] == rows[3:7]
     assert part.lengths.tolist() == [3, 4, 5, 6]
     assert part.mean_length == 4.5
+    assert [part.longest(np.array(rows, np.int64)) for rows in ([], [0], [2, 1])] == [0, 3, 5]
     ids, lengths = part.padded(np.array([1, 3]), 7, 0)
     assert ids.tolist() == [[4] * 4 + [0] * 3, [6] * 6 + [0]]
     assert lengths.tolist() == [4, 6]
