@@ -135,6 +135,7 @@ class EM(Section):
     iterations: Positive = 6  # the highest t
     rule: Rule = "nar"
     posterior_weight: Annotated[float, Field(ge=0)] = 1.0  # λ of the rule `posterior`
+    length_penalty: Annotated[float, Field(ge=0)] = 0.0  # of `nar` and `posterior`; 0: plain sums, which prefer short
     distill_beam: Beams = 20
     propose_beam: Beams = 5
     candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from emnat.config import EM, Rule
+from emnat.config import EM
+from emnat.decoding.beam import length_penalty
 
 Floats = npt.NDArray[np.floating]
+Ints = npt.NDArray[np.integer]
 _ROUNDING = 1e-3  # the same sequence, scored in another batch, differs by less
 
 
@@ -31,15 +33,16 @@ class CandidateScores:
         return CandidateScores(self.student[rows], self.teacher[rows], quality)
 
 
-def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> Floats:
+def rule_score(settings: EM, scores: CandidateScores, lengths: Ints) -> Floats:
     student, teacher = scores.student.astype(np.float64), scores.teacher.astype(np.float64)
-    if rule == "nar":
-        return student
-    if rule == "ratio":
+    penalty = length_penalty(lengths + 1.0, settings.length_penalty)  # as in a search
+    if settings.rule == "nar":
+        return student / penalty
+    if settings.rule == "ratio":
         return student - teacher
-    if rule == "posterior":  # q* of the paper, with one λ for all: p_NAR · p_AR(φ^1)^λ
+    if settings.rule == "posterior":  # q* of the paper, with one λ for all: p_NAR · p_AR(φ^1)^λ
         assert scores.quality is not None
-        return student + posterior_weight * scores.quality.astype(np.float64)
+        return (student + settings.posterior_weight * scores.quality.astype(np.float64)) / penalty
     # The paper's p_AR · log(p_NAR / p_AR). Sequence probabilities underflow, but order does not need them: compare
     # sign first, then log p_AR + log |log-ratio| (larger is better where the ratio is positive, worse where negative).
     ratio = student - teacher
@@ -49,14 +52,14 @@ def rule_score(rule: Rule, scores: CandidateScores, posterior_weight: float) -> 
 
 
 def select_candidates(
-    scores: CandidateScores, settings: EM, bounds: Floats | None, incumbent: int | None
+    scores: CandidateScores, lengths: Ints, settings: EM, bounds: Floats | None, incumbent: int | None
 ) -> npt.NDArray[np.int64]:
-    """The chosen column for each source.
+    """The chosen column for each source; `lengths` are the candidates', in tokens.
 
     Without bounds the incumbent (the target of this iteration, scored along with the others) does not compete.
     With bounds b̂, candidates below them are out; the incumbent passes by definition, so one always remains.
     """
-    value = rule_score(settings.rule, scores, settings.posterior_weight)
+    value = rule_score(settings, scores, lengths)
     allowed = np.isfinite(scores.teacher) & np.isfinite(scores.student)
     if bounds is not None:
         assert scores.quality is not None

@@ -118,6 +118,13 @@ class Candidates:
         student, teacher = _load_scores(self.folder)
         return CandidateScores(student, teacher, self.quality)
 
+    def lengths(self, incumbent: Targets, rows: slice) -> Ints:
+        """In tokens, of the candidates of some sources and of the incumbent."""
+        lists = range(rows.start * self.incumbent_column, rows.stop * self.incumbent_column)
+        lengths_NK = self.sequences.part(lists).lengths.reshape(-1, self.incumbent_column)
+        incumbents_N = incumbent.sequences.part(range(rows.start, rows.stop)).lengths
+        return np.concatenate([lengths_NK, incumbents_N[:, None]], axis=1)
+
     @property
     def incumbent_column(self) -> int:
         return int(self.scores.teacher.shape[1]) - 1
@@ -291,9 +298,10 @@ def select(
         chosen = np.empty(len(corpus.sources), np.int16)
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
             for start in range(0, len(chosen), _PART):
-                rows = slice(start, start + _PART)
+                rows = slice(start, min(start + _PART, len(chosen)))
+                scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent, rows)
                 part_bounds = None if bounds is None else bounds[rows]
-                chosen[rows] = select_candidates(candidates.scores.of(rows), run.config.em, part_bounds, column)
+                chosen[rows] = select_candidates(scores, lengths, run.config.em, part_bounds, column)
                 for i, choice in enumerate(chosen[rows].tolist(), start):
                     kept = choice == column
                     writer.append(incumbent.sequences[i] if kept else candidates.sequences[i * column + choice])

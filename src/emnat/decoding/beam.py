@@ -7,8 +7,10 @@ result does not depend on its company: limits, pruning and stopping are its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,6 +26,9 @@ _CROWDED = 0.75  # share of open sentences under which the finished ones leave
 def cache_size(longest: int) -> int:
     """Positions that a search for outputs of up to `longest` tokens reads and writes."""
     return -(-(longest + 1) // _SEEN) * _SEEN
+
+
+Lengths = TypeVar("Lengths", Tensor, npt.NDArray[np.floating])
 
 
 class Steps(Protocol):
@@ -48,7 +53,7 @@ class Hypotheses:
     log_probs_MK: Tensor
 
 
-def length_penalty(lengths: Tensor, alpha: float) -> Tensor:
+def length_penalty(lengths: Lengths, alpha: float) -> Lengths:
     """((5 + length) / 6)^α; an output's length is counted with its end."""
     return ((5.0 + lengths) / 6.0) ** alpha
 
