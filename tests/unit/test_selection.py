@@ -50,12 +50,7 @@ def test_rules_choose_what_the_formula_chooses(
     columns = (scores.student, scores.teacher, scores.quality, lengths)
     with mpmath.workdps(60):
         for row, choice in enumerate(chosen):
-            values = [
-                direct(
-                    rule, alpha, *(float(m[row, k]) for m in (scores.student, scores.teacher, scores.quality, lengths))
-                )
-                for k in range(5)
-            ]
+            values = [direct(rule, alpha, *(float(column[row, k]) for column in columns)) for k in range(5)]
             assert mpmath.almosteq(values[choice], max(values), 1e-12)
 
 
