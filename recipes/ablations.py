@@ -3,7 +3,7 @@
     python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
     emnat report runs/ablations/nar runs/ablations/{kl,ratio,posterior,*-*} --iteration 2
 
-The first variant, `nar`, is the paper's way whatever the config says of EM: 5 candidates, the rule `nar`, from scratch.
+The first variant, `nar`, has EM's defaults whatever the config says: 5 candidates, the rule `nar`, from scratch.
 Every variant is a run of its own with two iterations; what it has in common with the first (data, first teacher, first
 student, ...) is linked, not made again. Run it again to continue.
 """
@@ -74,7 +74,8 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     settings: list[str] = options.settings
     part = write_part(options.config, settings, options.folder / f"corpus-{options.pairs}", options.pairs)
-    plain = ["em.rule=nar", "em.propose_beam=5", "em.warm_start=false", "em.candidates=beam", "em.amortised=true"]
+    plain = ["em.rule=nar", "em.length_penalty=0", "em.posterior_weight=1", "em.propose_beam=5", "em.candidates=beam"]
+    plain += ["em.amortised=true", "em.warm_start=false"]
     common = [*plain, *settings, *part, "em.iterations=2", "em.bounds=false"]
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]

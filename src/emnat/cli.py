@@ -200,6 +200,8 @@ def report(
     ] = None,
 ) -> None:
     """Print the paper's tables for a run, and write one self-contained HTML page; or set several runs side by side."""
+    if len(runs) == 1 and iteration is not None:
+        raise UserError("--iteration is for several runs side by side; of one run, all iterations are shown.")
     opened = [find_run(run) for run in runs]
     if any(is_synthetic(run) for run in opened):
         if not all(is_synthetic(run) for run in opened) or page is not None or iteration is not None:
@@ -207,8 +209,6 @@ def report(
         _report_accuracy(opened, as_json)
         return
     if len(runs) == 1:
-        if iteration is not None:
-            raise UserError("--iteration is for several runs side by side; of one run, all iterations are shown.")
         _report(opened[0], as_json, page)
         return
     results = [collect(run) for run in opened]

@@ -135,7 +135,7 @@ class EM(Section):
     iterations: Positive = 6  # the highest t
     rule: Rule = "nar"
     posterior_weight: Annotated[float, Field(ge=0)] = 1.0  # λ of the rule `posterior`
-    length_penalty: Annotated[float, Field(ge=0)] = 0.0  # of `nar` and `posterior`; 0: plain sums, which prefer short
+    length_penalty: Annotated[float, Field(ge=0)] = 0.0  # as in a search; 0: plain sums, which prefer short candidates
     distill_beam: Beams = 20
     propose_beam: Beams = 5
     candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher
@@ -144,6 +144,12 @@ class EM(Section):
     amortised: bool = True  # false: students learn from the selected targets, not from the teacher's
     warm_start: bool = False  # start each model from its predecessor
     measure: Literal["bleu", "accuracy"] = "bleu"
+
+    @model_validator(mode="after")
+    def penalty_has_a_use(self) -> EM:
+        if self.length_penalty and self.rule not in ("nar", "posterior"):
+            raise ValueError(f"length_penalty has no use with the rule {self.rule!r}: leave it out")
+        return self
 
 
 class Decode(Section):

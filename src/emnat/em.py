@@ -69,7 +69,7 @@ def run_em(run: Run) -> Iteration:
         if branch == "bounded" or em.rule == "posterior":
             candidates = steps.judge(run, corpus, here.stage, candidates, here.targets, here.teacher, referee)
         if move == "restart with bounds":
-            bounds = candidates.incumbent_quality
+            bounds = candidates
         t, stage = here.t + 1, stage_name(branch, here.t + 1)
         targets = steps.select(run, corpus, stage, candidates, here.targets, bounds)
         teacher = steps.train_teacher(run, corpus, stage, targets, start=here.teacher)

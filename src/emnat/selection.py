@@ -42,7 +42,8 @@ def rule_score(settings: EM, scores: CandidateScores, lengths: Ints) -> Floats:
         return student - teacher
     if settings.rule == "posterior":  # q* of the paper, with one λ for all: p_NAR · p_AR(φ^1)^λ
         assert scores.quality is not None
-        return (student + settings.posterior_weight * scores.quality.astype(np.float64)) / penalty
+        with np.errstate(invalid="ignore"):  # 0 · -inf, for a candidate that does not exist
+            return (student + settings.posterior_weight * scores.quality.astype(np.float64)) / penalty
     # The paper's p_AR · log(p_NAR / p_AR). Sequence probabilities underflow, but order does not need them: compare
     # sign first, then log p_AR + log |log-ratio| (larger is better where the ratio is positive, worse where negative).
     ratio = student - teacher

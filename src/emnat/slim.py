@@ -1,7 +1,8 @@
 """What an EM run can do without: a long run on a large corpus keeps many models and candidate lists nobody reads again.
 
-The best iteration stays whole, since EM may go back to it, and so do the last two, since the next step starts from
-them; of the others, manifests and measures are left, which is all that a continued run and the report look at.
+The best iteration stays whole, since EM may go back to it, the best free one, since it has the bounds of a bounded
+branch, and the last two, since the next step starts from them; of the others, manifests and measures are left, which
+is all that a continued run and the report look at.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def slim_run(run: Run) -> dict[str, int]:
     measured = [stage for stage in stages if (stage / _MEASURES).exists()]
     scores = {stage: float(read_facts(stage / _MEASURES)["validation"]) for stage in measured}
     unmeasured = [stage for stage in stages if stage not in measured]  # one of them may turn out to be the best
-    whole = {*stages[-2:], *unmeasured, *sorted(measured, key=lambda stage: scores[stage])[-1:]}
+    free = [stage for stage in measured if stage.name.startswith("free")]
+    best = [max(some, key=lambda stage: scores[stage]) for some in (measured, free) if some]
+    whole = {*stages[-2:], *unmeasured, *best}
     referee = run.artifact(f"{stage_name('free', 1)}/teacher")
     freed = {}
     for stage in (stage for stage in stages if stage not in whole):

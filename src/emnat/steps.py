@@ -101,12 +101,25 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Quality:
+    """What the referee thinks of candidates, by the artifact that holds it; opened where it is needed."""
+
+    artifact: str
+    folder: Path
+
+    @property
+    def scores(self) -> Floats:
+        scores: Floats = _load_scores(self.folder)[-1]
+        return scores
+
+
+@dataclass(frozen=True)
 class Candidates:
     """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
 
     artifact: str
     folder: Path
-    quality: Floats | None = None  # once they have been judged
+    quality: Quality | None = None  # once they have been judged
 
     @cached_property
     def sequences(self) -> Sequences:
@@ -116,7 +129,7 @@ class Candidates:
     @cached_property
     def scores(self) -> CandidateScores:
         student, teacher = _load_scores(self.folder)
-        return CandidateScores(student, teacher, self.quality)
+        return CandidateScores(student, teacher, None if self.quality is None else self.quality.scores)
 
     def lengths(self, incumbent: Targets, rows: slice) -> Ints:
         """In tokens, of the candidates of some sources and of the incumbent."""
@@ -132,8 +145,8 @@ class Candidates:
     @property
     def incumbent_quality(self) -> Floats:
         """Q of the target this iteration was trained on: the bounds of a restart from here."""
-        assert self.quality is not None
-        quality: Floats = self.quality[:, self.incumbent_column]
+        assert self.scores.quality is not None
+        quality: Floats = self.scores.quality[:, self.incumbent_column]
         return quality
 
 
@@ -258,10 +271,10 @@ def judge(
     referee: Trained,
 ) -> Candidates:
     """The candidates with the referee's log-probability of each, and of the current targets."""
-    if referee == teacher:  # who has been asked already
-        return replace(candidates, quality=candidates.scores.teacher)
+    if referee == teacher:  # who has been asked already: the last of the candidates' own scores
+        return replace(candidates, quality=Quality(candidates.artifact, candidates.folder))
     name = f"{stage}/quality"
-    column = candidates.incumbent_column
+    column = run.config.em.propose_beam
 
     def make_part(asked: Translator, folder: Path, indices: range, work: Work) -> None:
         scores = np.empty((1, len(indices), column + 1), np.float32)
@@ -284,13 +297,13 @@ def judge(
         return {}
 
     parents = [candidates.artifact, incumbent.artifact, referee.artifact]
-    return replace(candidates, quality=_load_scores(run.build(name, parents, make))[0])
+    return replace(candidates, quality=Quality(name, run.build(name, parents, make)))
 
 
 def select(
-    run: Run, corpus: Corpus, stage: str, candidates: Candidates, incumbent: Targets, bounds: Floats | None
+    run: Run, corpus: Corpus, stage: str, candidates: Candidates, incumbent: Targets, bounds: Candidates | None
 ) -> Targets:
-    """Y^{t+1}: one candidate per source, by the rule and above the bounds."""
+    """Y^{t+1}: one candidate per source, by the rule, and no worse than the incumbents of `bounds`."""
     name = f"{stage}/targets"
 
     def make(folder: Path) -> dict[str, Any]:
@@ -300,7 +313,7 @@ def select(
             for start in range(0, len(chosen), _PART):
                 rows = slice(start, min(start + _PART, len(chosen)))
                 scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent, rows)
-                part_bounds = None if bounds is None else bounds[rows]
+                part_bounds = None if bounds is None else bounds.incumbent_quality[rows]
                 chosen[rows] = select_candidates(scores, lengths, run.config.em, part_bounds, column)
                 for i, choice in enumerate(chosen[rows].tolist(), start):
                     kept = choice == column
@@ -314,7 +327,10 @@ def select(
             "length": Sequences(folder, "train.target").mean_length,
         }
 
-    folder = run.build(name, [candidates.artifact, incumbent.artifact], make)
+    parents = [candidates.artifact, incumbent.artifact]
+    if candidates.quality is not None and candidates.quality.artifact != candidates.artifact:
+        parents.append(candidates.quality.artifact)
+    folder = run.build(name, parents, make)
     log.info("%s: %s", name, ", ".join(f"{k} {v:.3f}" for k, v in read_facts(folder).items()))
     return Targets(name, folder)
 
@@ -376,9 +392,9 @@ def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trai
 
 def load(run: Run, trained: Trained, referee: Trained | None = None) -> Translator:
     translator = load_translator(run.artifact(trained.artifact), run.config.device, run.config.decode)
-    judge = load_model(run.artifact(referee.artifact), translator.device).model if referee else None
-    assert judge is None or isinstance(judge, Teacher)
-    return replace(translator, precision=run.config.precision, referee=judge)
+    rescorer = load_model(run.artifact(referee.artifact), translator.device).model if referee else None
+    assert rescorer is None or isinstance(rescorer, Teacher)
+    return replace(translator, precision=run.config.precision, referee=rescorer)
 
 
 def _stores_half(run: Run) -> bool:
@@ -452,9 +468,9 @@ def _in_parts(
 def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
     with (folder / "scores.npy").open("wb") as joined:
         write_header(joined, np.float32, shape)
-        for judge in range(shape[0]):
+        for scorer in range(shape[0]):
             for part in parts:
-                joined.write(np.load(part / "scores.npy", mmap_mode="r", allow_pickle=False)[judge].tobytes())
+                joined.write(np.load(part / "scores.npy", mmap_mode="r", allow_pickle=False)[scorer].tobytes())
 
 
 def _load_scores(folder: Path) -> Floats:

@@ -76,7 +76,8 @@ class ScriptedSteps:
         return SimpleNamespace(incumbent_quality=np.array([float(stage.split("-")[1])]), stage=stage)
 
     def select(self, run: Run, corpus: Any, stage: str, candidates: Any, incumbent: str, bounds: Any) -> str:
-        self.calls.append(("select", stage, candidates.stage, None if bounds is None else bounds.tolist()))
+        bounded_by = None if bounds is None else bounds.incumbent_quality.tolist()
+        self.calls.append(("select", stage, candidates.stage, bounded_by))
         return f"Y {stage}"
 
     def publish(self, run: Run, corpus: Any, name: str, teacher: str, student: str, referee: str) -> None:

@@ -45,6 +45,7 @@ def test_rules_choose_what_the_formula_chooses(
 ) -> None:
     """With scale 100 the probabilities are around e^-1000 and would underflow if anyone computed them."""
     scores = CandidateScores(student * scale, teacher * scale, quality * scale)
+    alpha = alpha if rule in ("nar", "posterior") else 0.0
     settings = EM(rule=rule, posterior_weight=0.5, length_penalty=alpha)
     chosen = select_candidates(scores, lengths, settings, bounds=None, incumbent=None)
     columns = (scores.student, scores.teacher, scores.quality, lengths)

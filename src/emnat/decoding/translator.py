@@ -136,5 +136,5 @@ def model_folder(directory: Path) -> Path:
         models = f"{directory / 'contrast/teacher'} or {directory / 'contrast/student'}"
         raise UserError(f"{directory}: a synthetic experiment has two models: name {models}.")
     if (directory / "config.toml").exists():
-        raise UserError(f"{directory}: this run has no finished model yet: run the same command again to continue it.")
+        raise UserError(f"{directory}: this run has no finished model yet: continue it with the command that began it.")
     return directory

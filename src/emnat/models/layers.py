@@ -39,7 +39,8 @@ class Memory:
 
     def of(self, rows: Tensor) -> Memory:
         """That of some sources, in any order and number."""
-        return Memory(self.states_BSD[rows], self.lengths_B[rows], self.bias_B11S[rows])
+        states, lengths = self.states_BSD[rows], self.lengths_B[rows]
+        return Memory(states, lengths, attention_bias(lengths, states.shape[1], states))
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def collect(run: Run) -> RunResults:
         key=lambda stage: (stage.branch == "bounded", stage.t),
     )
     if not stages:
-        raise UserError(f"{run.directory}: nothing has been measured yet: run the same command again to continue.")
+        raise UserError(f"{run.directory}: nothing has been measured yet: continue it with the command that began it.")
     check_artifact(run.artifact("data"))
     model = run.artifact("model")
     if model.exists():

@@ -22,7 +22,7 @@ def collect_accuracy(run: Run) -> dict[str, Any]:
     """What `emnat synthetic` has found, with all that it takes to find it again."""
     folder = run.artifact("contrast/accuracy")
     if not folder.exists():
-        raise UserError(f"{run.directory}: nothing has been measured yet: run the same command again to continue.")
+        raise UserError(f"{run.directory}: nothing has been measured yet: continue with 'emnat synthetic'.")
     check_artifact(folder)
     facts = read_facts(folder)
     return {
