@@ -19,24 +19,22 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from emnat import interrupt, world
 from emnat.artifacts import check_artifact, clear_folder, content_digest, read_facts, scratch, seal, write_atomically
+from emnat.candidates import Candidates, Quality, complete, join_scores, padded, score, unpadded, with_incumbents
 from emnat.config import Model
 from emnat.data import (
     EvaluationSet,
     Sequences,
     SequenceWriter,
-    collate_sources,
     concatenate,
     load_evaluation_set,
     prepare_corpus,
     reported_set,
 )
-from emnat.data.store import Ints, write_header
-from emnat.decoding import Hypotheses, Translator
+from emnat.data.store import Ints
+from emnat.decoding import Translator
 from emnat.decoding.engine import Engine, halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
 from emnat.errors import UserError
@@ -51,7 +49,7 @@ from emnat.evaluation import (
 )
 from emnat.models import NAT, Teacher, build_model, load_model, save_model
 from emnat.progress import Work, log
-from emnat.selection import CandidateScores, select_candidates
+from emnat.selection import select_candidates
 from emnat.text import TextPipeline, load_pipeline
 from emnat.text.pipeline import VOCABULARY_FILE
 from emnat.training import Examples, train
@@ -98,56 +96,6 @@ class Trained:
     """A trained model, by the artifact that holds it; loaded where it is needed, so that few are in memory."""
 
     artifact: str
-
-
-@dataclass(frozen=True)
-class Quality:
-    """What the referee thinks of candidates, by the artifact that holds it; opened where it is needed."""
-
-    artifact: str
-    folder: Path
-
-    @property
-    def scores(self) -> Floats:
-        scores: Floats = _load_scores(self.folder)[-1]
-        return scores
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
-
-    artifact: str
-    folder: Path
-    quality: Quality | None = None  # once they have been judged
-
-    @cached_property
-    def sequences(self) -> Sequences:
-        """N·(K-1) of them: the incumbents are in their own artifact."""
-        return Sequences(self.folder, "candidates")
-
-    @cached_property
-    def scores(self) -> CandidateScores:
-        student, teacher = _load_scores(self.folder)
-        return CandidateScores(student, teacher, None if self.quality is None else self.quality.scores)
-
-    def lengths(self, incumbent: Targets, rows: slice) -> Ints:
-        """In tokens, of the candidates of some sources and of the incumbent."""
-        lists = range(rows.start * self.incumbent_column, rows.stop * self.incumbent_column)
-        lengths_NK = self.sequences.part(lists).lengths.reshape(-1, self.incumbent_column)
-        incumbents_N = incumbent.sequences.part(range(rows.start, rows.stop)).lengths
-        return np.concatenate([lengths_NK, incumbents_N[:, None]], axis=1)
-
-    @property
-    def incumbent_column(self) -> int:
-        return int(self.scores.teacher.shape[1]) - 1
-
-    @property
-    def incumbent_quality(self) -> Floats:
-        """Q of the target this iteration was trained on: the bounds of a restart from here."""
-        assert self.scores.quality is not None
-        quality: Floats = self.scores.quality[:, self.incumbent_column]
-        return quality
 
 
 def prepare(run: Run) -> Corpus:
@@ -241,10 +189,10 @@ def propose(
         torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
         search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
         for rows, found in _in_batches(engine, search, corpus.sources, indices, beams, work):
-            tokens_BKT, lengths_BK = _complete(found)
-            scored = _with_incumbents(tokens_BKT, lengths_BK, incumbent.sequences, rows)
-            scores[:, rows - indices.start] = _scores(models, corpus.sources, rows, found, *scored)
-            lists |= dict(zip(rows.tolist(), _unpadded(tokens_BKT, lengths_BK), strict=True))
+            tokens_BKT, lengths_BK = complete(found)
+            scored = with_incumbents(tokens_BKT, lengths_BK, incumbent.sequences, rows)
+            scores[:, rows - indices.start] = score(models, corpus.sources, rows, found, *scored)
+            lists |= dict(zip(rows.tolist(), unpadded(tokens_BKT, lengths_BK), strict=True))
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
             for i in indices:
                 writer.extend(*lists[i])
@@ -254,7 +202,7 @@ def propose(
         make_each = partial(make_part, [load(run, model) for model in (student, teacher)])
         parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", run.config.device, make_each)
         concatenate(parts, "candidates", folder)
-        _join_scores(parts, folder, (2, len(corpus.sources), run.config.em.propose_beam + 1))
+        join_scores(parts, folder, (2, len(corpus.sources), run.config.em.propose_beam + 1))
         return {"candidates": run.config.em.propose_beam}
 
     parents = [teacher.artifact, student.artifact, incumbent.artifact]
@@ -279,21 +227,21 @@ def judge(
     def make_part(asked: Translator, folder: Path, indices: range, work: Work) -> None:
         scores = np.empty((1, len(indices), column + 1), np.float32)
 
-        def score(rows: Ints) -> Floats:
+        def quality_of(rows: Ints) -> Floats:
             lists = (rows[:, None] * column + np.arange(column)).flatten()
-            tokens_NT, lengths_N = _on(asked.device, candidates.sequences, lists)
+            tokens_NT, lengths_N = padded(asked.device, candidates.sequences, lists)
             listed = tokens_NT.view(len(rows), column, -1), lengths_N.view(len(rows), column)
-            sources = _on(asked.device, corpus.sources, rows)
-            return log_probs_of_candidates([asked], sources, *_with_incumbents(*listed, incumbent.sequences, rows))
+            sources = padded(asked.device, corpus.sources, rows)
+            return log_probs_of_candidates([asked], sources, *with_incumbents(*listed, incumbent.sequences, rows))
 
-        for rows, found in _in_batches(asked.engine, score, corpus.sources, indices, column, work):
+        for rows, found in _in_batches(asked.engine, quality_of, corpus.sources, indices, column, work):
             scores[:, rows - indices.start] = found
         np.save(folder / "scores.npy", scores)
 
     def make(folder: Path) -> dict[str, Any]:
         make_each = partial(make_part, load(run, referee))
         parts = _in_parts(scratch(folder), len(corpus.sources), f"judging {stage}", run.config.device, make_each)
-        _join_scores(parts, folder, (1, len(corpus.sources), column + 1))
+        join_scores(parts, folder, (1, len(corpus.sources), column + 1))
         return {}
 
     parents = [candidates.artifact, incumbent.artifact, referee.artifact]
@@ -312,7 +260,7 @@ def select(
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
             for start in range(0, len(chosen), _PART):
                 rows = slice(start, min(start + _PART, len(chosen)))
-                scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent, rows)
+                scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent.sequences, rows)
                 part_bounds = None if bounds is None else bounds.incumbent_quality[rows]
                 chosen[rows] = select_candidates(scores, lengths, run.config.em, part_bounds, column)
                 for i, choice in enumerate(chosen[rows].tolist(), start):
@@ -465,19 +413,6 @@ def _in_parts(
     return parts
 
 
-def _join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
-    with (folder / "scores.npy").open("wb") as joined:
-        write_header(joined, np.float32, shape)
-        for scorer in range(shape[0]):
-            for part in parts:
-                joined.write(np.load(part / "scores.npy", mmap_mode="r", allow_pickle=False)[scorer].tobytes())
-
-
-def _load_scores(folder: Path) -> Floats:
-    scores: Floats = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
-    return scores
-
-
 def _in_batches(
     engine: Engine, function: Callable[[Ints], Result], sources: Sequences, indices: range, beams: int, work: Work
 ) -> Iterator[tuple[Ints, Result]]:
@@ -490,55 +425,3 @@ def _in_batches(
             yield rows, found
             done += len(rows)
             work.advance(len(rows), f"{done / (time.monotonic() - started):,.0f} sentences/s")
-
-
-def _scores(
-    models: Sequence[Translator],
-    sources: Sequences,
-    rows: Ints,
-    found: Hypotheses,
-    tokens_BKT: Tensor,
-    lengths_BK: Tensor,
-) -> Floats:
-    """log p of the k best and the incumbent under student and teacher, (2, B, K+1).
-
-    What the teacher's own search has computed is not computed again; -inf marks a candidate that it did not find.
-    """
-    student, teacher = models
-    score = partial(log_probs_of_candidates, sources=_on(student.device, sources, rows))
-    judged_BK = score([student], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)[0]
-    incumbents_B1 = score([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
-    found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
-    return np.stack([judged_BK, np.concatenate([found_BK, incumbents_B1], 1)])
-
-
-def _on(device: torch.device, sequences: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
-    """Some sequences, padded, and their lengths."""
-    tokens_BT, lengths_B = collate_sources(sequences, rows)
-    return tokens_BT.to(device), lengths_B.to(device)
-
-
-def _unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
-    """For each row the ids of its K sequences one after another, and their lengths."""
-    inside_BKT = torch.arange(tokens_BKT.shape[2], device=tokens_BKT.device) < lengths_BK[:, :, None]
-    ids, lengths = tokens_BKT[inside_BKT].cpu().numpy(), lengths_BK.cpu().numpy()
-    ends = np.cumsum(lengths.sum(axis=1))
-    return zip(np.split(ids, ends[:-1]), lengths, strict=True)
-
-
-def _complete(found: Hypotheses) -> tuple[Tensor, Tensor]:
-    """Tokens (B, K, T) and lengths (B, K) of the k best; a missing one is a copy of the best."""
-    exists_BK = found.scores_MK.isfinite()
-    tokens_BKT = torch.where(exists_BK[..., None], found.tokens_MKT, found.tokens_MKT[:, :1])
-    return tokens_BKT, torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
-
-
-def _with_incumbents(
-    tokens_BKT: Tensor, lengths_BK: Tensor, incumbents: Sequences, rows: Ints
-) -> tuple[Tensor, Tensor]:
-    """Tokens (B, K+1, T) and lengths (B, K+1): the k best, then the incumbent."""
-    old_BT, old_lengths_B = _on(tokens_BKT.device, incumbents, rows)
-    width = max(tokens_BKT.shape[2], old_BT.shape[1])
-    tokens_BKT = F.pad(tokens_BKT, (0, width - tokens_BKT.shape[2]))
-    old_B1T = F.pad(old_BT, (0, width - old_BT.shape[1]))[:, None]
-    return torch.cat([tokens_BKT, old_B1T], 1), torch.cat([lengths_BK, old_lengths_B[:, None]], 1)

@@ -49,6 +49,6 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
             exists = np.isfinite(found[:, column]) & (lengths_of(lists) > 0)
             assert exists.mean() > 0.9
             assert found[exists, column] == pytest.approx(wanted[exists], abs=2e-3)
-    lengths = candidates.lengths(corpus.truth, slice(4, 9))
+    lengths = candidates.lengths(corpus.truth.sequences, slice(4, 9))
     assert lengths[2].tolist() == [len(candidates.sequences[6 * BEAMS + k]) for k in range(BEAMS)] + [len(lists[6])]
     assert np.allclose(scores.teacher, scores.quality, atol=0.1) == own_referee

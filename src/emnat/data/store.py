@@ -98,7 +98,7 @@ class SequenceWriter:
         self._offsets.write(np.int64(self._total).tobytes())
 
     def extend(self, ids: Ints, lengths: Ints) -> None:
-        """Several sequences, their ids one after another; many times as fast as one by one."""
+        """Several sequences, their ids one after another."""
         self._file.write(ids.astype(self._dtype).tobytes())
         self._offsets.write((self._total + np.cumsum(lengths, dtype=np.int64)).tobytes())
         self._count, self._total = self._count + len(lengths), self._total + len(ids)

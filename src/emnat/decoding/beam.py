@@ -21,14 +21,12 @@ from emnat.text.subwords import BOS, EOS, PAD
 _SEEN = 8  # caches are read in pieces of so many positions: few shapes, little waste
 _LOOK = 4  # steps between looks at what is finished: looking waits for the device
 _CROWDED = 0.75  # share of open sentences under which the finished ones leave
+Lengths = TypeVar("Lengths", Tensor, npt.NDArray[np.floating])
 
 
 def cache_size(longest: int) -> int:
     """Positions that a search for outputs of up to `longest` tokens reads and writes."""
     return -(-(longest + 1) // _SEEN) * _SEEN
-
-
-Lengths = TypeVar("Lengths", Tensor, npt.NDArray[np.floating])
 
 
 class Steps(Protocol):

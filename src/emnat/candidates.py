@@ -1,0 +1,140 @@
+"""Candidates of the E-step: k-best lists with what the models think of them, on disk and in batches.
+
+Shapes: B sources of a batch, N sources, K candidates of each (and, where it says K+1, the incumbent after them), T
+positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from emnat.data import Sequences, collate_sources
+from emnat.data.store import Ints, write_header
+from emnat.decoding import Hypotheses, Translator
+from emnat.evaluation import log_probs_of_candidates
+from emnat.selection import CandidateScores
+
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What the referee thinks of candidates, by the artifact that holds it; opened where it is needed."""
+
+    artifact: str
+    folder: Path
+
+    @property
+    def scores(self) -> Floats:
+        scores: Floats = load_scores(self.folder)[-1]
+        return scores
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
+
+    artifact: str
+    folder: Path
+    quality: Quality | None = None  # once they have been judged
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """N·K of them: the incumbents are in their own artifact."""
+        return Sequences(self.folder, "candidates")
+
+    @cached_property
+    def scores(self) -> CandidateScores:
+        student, teacher = load_scores(self.folder)
+        return CandidateScores(student, teacher, None if self.quality is None else self.quality.scores)
+
+    def lengths(self, incumbents: Sequences, rows: slice) -> Ints:
+        """In tokens, of the candidates of some sources and of the incumbent."""
+        lists = range(rows.start * self.incumbent_column, rows.stop * self.incumbent_column)
+        lengths_NK = self.sequences.part(lists).lengths.reshape(-1, self.incumbent_column)
+        incumbents_N = incumbents.part(range(rows.start, rows.stop)).lengths
+        return np.concatenate([lengths_NK, incumbents_N[:, None]], axis=1)
+
+    @property
+    def incumbent_column(self) -> int:
+        return int(self.scores.teacher.shape[1]) - 1
+
+    @property
+    def incumbent_quality(self) -> Floats:
+        """Q of the target this iteration was trained on: the bounds of a restart from here."""
+        assert self.scores.quality is not None
+        quality: Floats = self.scores.quality[:, self.incumbent_column]
+        return quality
+
+
+def join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
+    """One file of the scores of several parts of the corpus, (scorers, N, K+1), without reading them into memory."""
+    with (folder / "scores.npy").open("wb") as joined:
+        write_header(joined, np.float32, shape)
+        for scorer in range(shape[0]):
+            for part in parts:
+                joined.write(load_scores(part)[scorer].tobytes())
+
+
+def load_scores(folder: Path) -> Floats:
+    scores: Floats = np.load(folder / "scores.npy", mmap_mode="r", allow_pickle=False)
+    return scores
+
+
+def score(
+    models: Sequence[Translator],
+    sources: Sequences,
+    rows: Ints,
+    found: Hypotheses,
+    tokens_BKT: Tensor,
+    lengths_BK: Tensor,
+) -> Floats:
+    """log p of the k best and the incumbent under student and teacher, (2, B, K+1).
+
+    What the teacher's own search has computed is not computed again; -inf marks a candidate that it did not find.
+    """
+    student, teacher = models
+    log_probs = partial(log_probs_of_candidates, sources=padded(student.device, sources, rows))
+    judged_BK = log_probs([student], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)[0]
+    incumbents_B1 = log_probs([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
+    found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
+    return np.stack([judged_BK, np.concatenate([found_BK, incumbents_B1], 1)])
+
+
+def padded(device: torch.device, sequences: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
+    """Some sequences, padded, and their lengths."""
+    tokens_BT, lengths_B = collate_sources(sequences, rows)
+    return tokens_BT.to(device), lengths_B.to(device)
+
+
+def unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
+    """For each row the ids of its K sequences one after another, and their lengths."""
+    inside_BKT = torch.arange(tokens_BKT.shape[2], device=tokens_BKT.device) < lengths_BK[:, :, None]
+    ids, lengths = tokens_BKT[inside_BKT].cpu().numpy(), lengths_BK.cpu().numpy()
+    ends = np.cumsum(lengths.sum(axis=1))
+    return zip(np.split(ids, ends[:-1]), lengths, strict=True)
+
+
+def complete(found: Hypotheses) -> tuple[Tensor, Tensor]:
+    """Tokens (B, K, T) and lengths (B, K) of the k best; a missing one is a copy of the best."""
+    exists_BK = found.scores_MK.isfinite()
+    tokens_BKT = torch.where(exists_BK[..., None], found.tokens_MKT, found.tokens_MKT[:, :1])
+    return tokens_BKT, torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
+
+
+def with_incumbents(tokens_BKT: Tensor, lengths_BK: Tensor, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
+    """Tokens (B, K+1, T) and lengths (B, K+1): the k best, then the incumbent."""
+    old_BT, old_lengths_B = padded(tokens_BKT.device, incumbents, rows)
+    width = max(tokens_BKT.shape[2], old_BT.shape[1])
+    tokens_BKT = F.pad(tokens_BKT, (0, width - tokens_BKT.shape[2]))
+    old_B1T = F.pad(old_BT, (0, width - old_BT.shape[1]))[:, None]
+    return torch.cat([tokens_BKT, old_B1T], 1), torch.cat([lengths_BK, old_lengths_B[:, None]], 1)
