@@ -43,6 +43,7 @@ def test_overrides(tmp_path: Path) -> None:
         ({"teacher": {"traning": {}}}, r"did you mean 'teacher\.training'"),
         ({"student": {"training": {"step": 1}}}, r"did you mean 'student\.training\.steps'"),
         ({"em": {"rule": "best"}}, r"em\.rule: .*'nar'"),
+        ({"em": {"rule": "kl", "length_penalty": 1.0}}, "em: length_penalty has no use with the rule 'kl'"),
         ({"seed": "x"}, "seed: .*integer"),
         ({"student": {"hidden": 30, "heads": 4}}, "hidden = 30 is not divisible by heads = 4"),
         ({"data": {"train": ["a"]}}, "give a validation set"),

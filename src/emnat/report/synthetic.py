@@ -25,6 +25,8 @@ def collect_accuracy(run: Run) -> dict[str, Any]:
         raise UserError(f"{run.directory}: nothing has been measured yet: continue with 'emnat synthetic'.")
     check_artifact(folder)
     facts = read_facts(folder)
+    if "experiment" not in facts:  # it did not note that, nor the machine, before `report` knew of it
+        raise UserError(f"{folder}: made by an older emnat: delete it and run 'emnat synthetic' again to measure anew.")
     return {
         "experiment": facts["experiment"],
         "accuracy": {name: facts[name] for name in ("AR", "NAR")},
