@@ -1,4 +1,4 @@
-"""One EM iteration in many ways on a part of a corpus: rules, candidates, amortisation, warm start, <concat>.
+"""One EM iteration in many ways on a part of a corpus: rules, lengths, candidates, amortisation, warm start, <concat>.
 
     python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
     emnat report runs/ablations/nar runs/ablations/{kl,ratio,posterior,*-*} --iteration 2
@@ -31,6 +31,7 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
     "kl": (["em.rule=kl"], ALL),
     "ratio": (["em.rule=ratio"], ALL),
     "posterior": (["em.rule=posterior"], ALL),
+    "length-penalty": (["em.length_penalty=1.4"], ALL),
     "10-candidates": (["em.propose_beam=10"], FIRST),
     "20-candidates": (["em.propose_beam=20"], FIRST),
     "5-samples": (["em.candidates=sample", "em.propose_beam=5"], FIRST),
