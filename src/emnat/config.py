@@ -140,6 +140,7 @@ class EM(Section):
     propose_beam: Beams = 5
     candidates: Literal["beam", "sample"] = "beam"  # the k best of a search, or k draws from the teacher
     bounds: bool = True  # after a drop, go back and continue with quality bounds
+    free_iterations: Positive | None = None  # then continue with bounds, drop or no drop; unset: until a drop
     patience: Positive = 1  # iterations without a new best before the bounded branch (or EM) stops
     amortised: bool = True  # false: students learn from the selected targets, not from the teacher's
     warm_start: bool = False  # start each model from its predecessor
@@ -190,6 +191,7 @@ MAY_CHANGE = (
     "run",
     "device",
     "em.iterations",
+    "em.free_iterations",
     "em.patience",
     "decode.tokens",
     "evaluate.latency_sentences",

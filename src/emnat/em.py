@@ -87,14 +87,15 @@ def run_em(run: Run) -> Iteration:
 def next_move(history: Sequence[tuple[int, str, float]], em: EM) -> Move:
     """From (t, branch, validation score) of every iteration so far.
 
-    The first drop of the free branch sends the run back to its best iteration, to continue with quality bounds; then,
-    or without bounds, `patience` iterations in a row without a new best end it.
+    The first drop of the free branch (or its prescribed end) sends the run back to its best iteration, to continue with
+    quality bounds; then, or without bounds, `patience` iterations in a row without a new best end it.
     """
     t, branch, _ = history[-1]
     scores = [score for _, _, score in history]
     best = scores.index(max(scores))
     stale = len(scores) - 1 - best
-    if stale and branch == "free" and em.bounds:
+    free_branch_ends = t == em.free_iterations and t < em.iterations
+    if branch == "free" and em.bounds and (stale or free_branch_ends):
         return "restart with bounds"
     stale_in_branch = sum(1 for _, past_branch, _ in history[best + 1 :] if past_branch == branch)
     if t >= em.iterations or stale_in_branch >= em.patience:

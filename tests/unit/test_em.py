@@ -22,6 +22,11 @@ from emnat.workspace import Run
         ([20.0, 21.0], EM(iterations=2), "stop"),
         ([20.0, 19.0], EM(), "restart with bounds"),
         ([20.0, 21.0, 20.5], EM(iterations=3), "restart with bounds"),
+        ([20.0, 21.0], EM(free_iterations=2), "restart with bounds"),
+        ([20.0, 21.0], EM(free_iterations=3), "go on"),
+        ([20.0, 21.0], EM(free_iterations=2, iterations=2), "stop"),
+        ([20.0, 21.0], EM(free_iterations=2, bounds=False), "go on"),
+        ([20.0, 19.0], EM(free_iterations=3), "restart with bounds"),
         ([20.0, 19.0], EM(bounds=False), "stop"),
         ([20.0, 19.0], EM(bounds=False, patience=2), "go on"),
         ([20.0, 19.0, 19.5], EM(bounds=False, patience=2), "stop"),
@@ -111,6 +116,14 @@ def test_restart_goes_back_to_the_best_iteration_with_its_bounds(monkeypatch: py
     assert ("teacher", "bounded-5", "Y bounded-5", "φ free-4") in calls
     assert best.stage == "free-4"
     assert calls[-1] == ("publish", "model", "θ free-4", "φ free-1")
+
+
+def test_the_bounded_branch_can_be_prescribed(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = {"free-1": 20.0, "free-2": 21.0, "bounded-3": 22.0, "bounded-4": 23.0}
+    best, calls = play(monkeypatch, curve, iterations=4, free_iterations=2)
+    selections = [call[1:] for call in calls if call[0] == "select"]
+    assert selections == [("free-2", "free-1", None), ("bounded-3", "free-2", [2.0]), ("bounded-4", "bounded-3", [2.0])]
+    assert best.stage == "bounded-4"
 
 
 def test_the_best_student_may_come_from_the_bounded_branch(monkeypatch: pytest.MonkeyPatch) -> None:
