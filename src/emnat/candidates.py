@@ -12,18 +12,15 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from emnat.data import Sequences, collate_sources
-from emnat.data.store import Ints, write_header
+from emnat.data.store import Floats, Ints, write_header
 from emnat.decoding import Hypotheses, Translator
 from emnat.evaluation import log_probs_of_candidates
 from emnat.selection import CandidateScores
-
-Floats = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)

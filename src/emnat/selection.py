@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from emnat.config import EM
+from emnat.data.store import Floats, Ints
 from emnat.decoding.beam import length_penalty
 
-Floats = npt.NDArray[np.floating]
-Ints = npt.NDArray[np.integer]
 _ROUNDING = 1e-3  # the same sequence, scored in another batch, differs by less
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from emnat import interrupt, world
@@ -33,7 +32,7 @@ from emnat.data import (
     prepare_corpus,
     reported_set,
 )
-from emnat.data.store import Ints
+from emnat.data.store import Floats, Ints
 from emnat.decoding import Translator
 from emnat.decoding.engine import Engine, halved_until_it_fits
 from emnat.decoding.translator import REFEREE, load_translator
@@ -57,7 +56,6 @@ from emnat.workspace import Run
 
 _UNSEEN = 1_000  # validation sources that show what a student makes of sentences it has not learned
 _PART, _PART_ON_CPU = 20_000, 2_000  # sources whose decoding is saved at once: what an interruption can cost
-Floats = npt.NDArray[np.floating]
 Result = TypeVar("Result")
 
 

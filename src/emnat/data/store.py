@@ -19,6 +19,7 @@ import numpy.typing as npt
 from emnat.errors import UserError
 
 Ints = npt.NDArray[np.integer]
+Floats = npt.NDArray[np.floating]
 
 
 class Sequences(Sequence[Ints]):

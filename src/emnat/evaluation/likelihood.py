@@ -7,19 +7,17 @@ from functools import partial
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from emnat import interrupt, world
 from emnat.data import Planned, Sequences, collate, plan_decoding
-from emnat.data.store import Ints, lengths_of
+from emnat.data.store import Floats, Ints, lengths_of
 from emnat.decoding import Translator
 from emnat.decoding.engine import halved_until_it_fits
 from emnat.decoding.exported import ExportedStudent
 from emnat.progress import Work, log
 
-Floats = npt.NDArray[np.floating]
 _PART = 100_000  # sentences scored at once: a million lines take no more memory than these
 
 
