@@ -95,3 +95,5 @@ if __name__ == "__main__":
         sys.exit(2)
     except subprocess.CalledProcessError as error:  # it has said why
         sys.exit(error.returncode)
+    except KeyboardInterrupt:  # what was under way has saved itself, and said so
+        sys.exit(130)

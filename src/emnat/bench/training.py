@@ -69,7 +69,7 @@ def training_speed(task: Task, runs: int) -> list[dict[str, object]]:
     torch.manual_seed(0)
     ours = Teacher(settings, task.vocabulary, task.tokens + 1).to(task.device)
     plain = PlainTransformer(settings, task.vocabulary, task.tokens + 1).to(task.device)
-    batch = _batch(task)
+    batch = full_batch(task)
     updates = Updates(ours, make_optimiser(ours, training), training, task.device, task.precision)
     functions = [lambda: _repeat(lambda: updates.make([batch], 1e-4)), _eager(plain, batch, training, task)]
     medians = in_turns([partial(time_turn, function, task.device) for function in functions], runs)
@@ -116,7 +116,7 @@ def _repeat(update: Callable[[], object]) -> None:
         update()
 
 
-def _batch(task: Task) -> Batch:
+def full_batch(task: Task) -> Batch:
     shape, lengths = (task.batch, task.tokens), torch.full((task.batch,), task.tokens)
     source, target = (torch.randint(5, task.vocabulary, shape) for _ in range(2))
     batch = Batch(source, lengths, target, lengths)
