@@ -67,8 +67,6 @@ def seal(
 
     One that is there already is moved out of the way, to `replaced`.
     """
-    for left_over in folder.rglob("*.tmp"):  # by a process that was killed while it wrote
-        left_over.unlink()
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST and SCRATCH not in path.relative_to(folder).parts:
@@ -189,10 +187,11 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def clear_folder(folder: Path) -> None:
-    """Empty a partial artifact that cannot be continued from the middle."""
+def clear_folder(folder: Path, but: str | None = None) -> None:
+    """Empty a partial artifact, but for one name in it."""
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name != but:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -98,12 +98,7 @@ class Trained:
 
 def prepare(run: Run) -> Corpus:
     """Text → ids, once per run."""
-
-    def make(folder: Path) -> dict[str, Any]:
-        clear_folder(folder)
-        return prepare_corpus(run.config, folder)
-
-    folder = run.build("data", [], make)
+    folder = run.build("data", [], partial(prepare_corpus, run.config))
     _refuse_another_corpus(run, folder)
     log.info("data: %s", ", ".join(f"{k} {v}" for k, v in read_facts(folder)["train"].items()))
     pipeline = load_pipeline(folder, run.config.text)

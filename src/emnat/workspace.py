@@ -141,12 +141,14 @@ def _has_made_something(directory: Path) -> bool:
 
 
 def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:
-    """A partial folder is gone on with only if it was begun from the same parents."""
+    """A partial folder is gone on with only if it was begun from the same parents, and only from its scratch: whatever
+    else is in it, a process that was killed has left, half-written perhaps, under a name that only it knew."""
     begun_from = scratch(partial) / "parents.json"
     wanted = json.dumps(list(parents)).encode()
     if not begun_from.exists() or begun_from.read_bytes() != wanted:
         clear_folder(partial)
         write_atomically(scratch(partial) / "parents.json", wanted)
+    clear_folder(partial, but=SCRATCH)
 
 
 def _seconds_so_far(partial: Path) -> float:

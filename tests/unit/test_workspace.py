@@ -82,18 +82,20 @@ def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:
         folder.rename(tmp_path / f"done {kept}")
 
 
-def test_an_interrupted_artifact_is_continued(tmp_path: Path) -> None:
+def test_an_interrupted_artifact_is_continued_from_its_scratch_alone(tmp_path: Path) -> None:
     run = open_run(config_for(tmp_path / "run"))
 
     def die(folder: Path) -> None:
-        (folder / "half").write_text("x")
+        (scratch(folder) / "state").write_text("x")
+        (folder / ".tmpl4G9Dk").write_text("x")  # as safetensors names what it has not finished
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         run.build("a", [], die)
     assert not run.artifact("a").exists()
-    finished = run.build("a", [], lambda folder: {"found": (folder / "half").exists()})
+    finished = run.build("a", [], lambda folder: {"found": (scratch(folder) / "state").exists()})
     assert read_facts(finished) == {"found": True}
+    assert [path.name for path in finished.iterdir()] == ["manifest.json"]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +149,13 @@ def test_a_full_disk_is_explained_and_loses_nothing(tmp_path: Path) -> None:
     run = open_run(config_for(tmp_path / "run"))
 
     def full(folder: Path) -> None:
-        (folder / "part").write_text("kept")
+        (scratch(folder) / "part").write_text("kept")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(UserError, match="the disk is full"):
         run.build("a", [], full)
-    assert read_facts(run.build("a", [], lambda folder: {"kept": (folder / "part").read_text()})) == {"kept": "kept"}
+    folder = run.build("a", [], lambda folder: {"kept": (scratch(folder) / "part").read_text()})
+    assert read_facts(folder) == {"kept": "kept"}
 
 
 def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path) -> None:

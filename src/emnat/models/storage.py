@@ -79,9 +79,12 @@ def save_model(
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """As safetensors; what goes wrong with the disk is an OSError, as it is with any other file."""
+    """As safetensors; who may read it, and what goes wrong with the disk (an OSError), is as with any other file."""
+    path.touch()
+    mode = path.stat().st_mode
     try:
-        save_file(tensors, path, metadata)
+        save_file(tensors, path, metadata)  # since 0.8 a new file in its place, for its owner alone
+        path.chmod(mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:

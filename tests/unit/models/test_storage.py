@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_round_trip(tiny_student: NAT, tmp_path: Path) -> None:
     assert stored.decode.beam == 7
     assert all(torch.equal(stored.model.state_dict()[k], v) for k, v in tiny_student.state_dict().items())
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o007])
+def test_whoever_may_read_other_files_may_read_weights(tiny_student: NAT, tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        for _ in range(2):  # the second time in the place of the first
+            save_model(tiny_student, tmp_path, Text(), Decode())
+            assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == 0o666 & ~mask
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
