@@ -117,7 +117,8 @@ def _refuse_another_corpus(run: Run, folder: Path) -> None:
     elif written != found:
         raise UserError(
             f"{folder}: made from other files than this run was begun with: restore those that data.train, data.valid "
-            f"and data.test name, delete {folder} and run again, or choose another run directory."
+            f"and data.test name, delete {folder} and run again, or choose another run directory (if they are the same "
+            f"files, {known} is damaged: delete it)."
         )
 
 

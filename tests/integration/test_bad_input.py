@@ -200,5 +200,7 @@ def test_a_damaged_digest_of_the_data_is_named(workplace: Path, emnat: Emnat) ->
     emnat("prepare", "config.toml", cwd=workplace)
     (workplace / "run/data.sha256").write_bytes(b"\xff")
     assert "data.sha256: damaged" in error_of(emnat("prepare", "config.toml", cwd=workplace, check=False))
+    (workplace / "run/data.sha256").write_text("0" * 64)  # looks whole
+    assert "data.sha256 is damaged: delete it" in error_of(emnat("prepare", "config.toml", cwd=workplace, check=False))
     (workplace / "run/data.sha256").unlink()
     emnat("prepare", "config.toml", cwd=workplace)
