@@ -25,7 +25,7 @@ from emnat.text import read_lines
 from emnat.workspace import open_run
 
 FIRST = ["data", "free-1/teacher", "free-1/distilled", "free-1/student", "free-1/measures"]
-ALL = [*FIRST, "free-1/candidates"]
+ALL = [*FIRST, "free-1/candidates", "free-1/scores"]
 VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is shared with the first variant
     "nar": ([], []),
     "kl": (["em.rule=kl"], ALL),

@@ -37,17 +37,47 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class Lists:
+    """The teacher's k best outputs (or draws) for every source, by the artifact that holds them."""
+
+    artifact: str
+    folder: Path
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """N·K of them, those of one source next to each other."""
+        return Sequences(self.folder, "candidates")
+
+    @cached_property
+    def log_probs(self) -> Floats:
+        """The teacher's, (N, K); -inf marks one that was not found, in whose place is a copy of the best."""
+        log_probs: Floats = load_scores(self.folder)[0]
+        return log_probs
+
+    @property
+    def size(self) -> int:
+        return int(self.log_probs.shape[1])
+
+    def of(self, rows: Ints, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Tokens (B, K, T) and lengths (B, K) of some sources."""
+        lists = (rows[:, None] * self.size + np.arange(self.size)).flatten()
+        tokens_NT, lengths_N = padded(device, self.sequences, lists)
+        return tokens_NT.view(len(rows), self.size, -1), lengths_N.view(len(rows), self.size)
+
+
+@dataclass(frozen=True)
 class Candidates:
     """K-best lists with their scores; the last column is the incumbent, the target of the same iteration."""
 
     artifact: str
     folder: Path
+    lists: Lists
     quality: Quality | None = None  # once they have been judged
 
-    @cached_property
+    @property
     def sequences(self) -> Sequences:
         """N·K of them: the incumbents are in their own artifact."""
-        return Sequences(self.folder, "candidates")
+        return self.lists.sequences
 
     @cached_property
     def scores(self) -> CandidateScores:
@@ -74,7 +104,7 @@ class Candidates:
 
 
 def join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:
-    """One file of the scores of several parts of the corpus, (scorers, N, K+1), without reading them into memory."""
+    """One file of the scores of several parts of the corpus, (scorers, N, K or K+1), not read into memory."""
     with (folder / "scores.npy").open("wb") as joined:
         write_header(joined, np.float32, shape)
         for scorer in range(shape[0]):
@@ -88,23 +118,17 @@ def load_scores(folder: Path) -> Floats:
 
 
 def score(
-    models: Sequence[Translator],
-    sources: Sequences,
-    rows: Ints,
-    found: Hypotheses,
-    tokens_BKT: Tensor,
-    lengths_BK: Tensor,
+    student: Translator, teacher: Translator, lists: Lists, incumbents: Sequences, sources: Sequences, rows: Ints
 ) -> Floats:
-    """log p of the k best and the incumbent under student and teacher, (2, B, K+1).
+    """log p of the k best and the incumbent under student and teacher, (2, B, K+1), for some sources.
 
-    What the teacher's own search has computed is not computed again; -inf marks a candidate that it did not find.
+    What the teacher's own search has computed is not computed again.
     """
-    student, teacher = models
+    tokens_BKT, lengths_BK = with_incumbents(*lists.of(rows, student.device), incumbents, rows)
     log_probs = partial(log_probs_of_candidates, sources=padded(student.device, sources, rows))
     judged_BK = log_probs([student], tokens_BKT=tokens_BKT, lengths_BK=lengths_BK)[0]
     incumbents_B1 = log_probs([teacher], tokens_BKT=tokens_BKT[:, -1:], lengths_BK=lengths_BK[:, -1:])[0]
-    found_BK = found.log_probs_MK.where(found.scores_MK.isfinite(), -torch.inf).cpu().numpy()
-    return np.stack([judged_BK, np.concatenate([found_BK, incumbents_B1], 1)])
+    return np.stack([judged_BK, np.concatenate([lists.log_probs[rows], incumbents_B1], 1)])
 
 
 def padded(device: torch.device, sequences: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:
@@ -121,11 +145,13 @@ def unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Int
     return zip(np.split(ids, ends[:-1]), lengths, strict=True)
 
 
-def complete(found: Hypotheses) -> tuple[Tensor, Tensor]:
-    """Tokens (B, K, T) and lengths (B, K) of the k best; a missing one is a copy of the best."""
+def complete(found: Hypotheses) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens (B, K, T), lengths and log-probabilities (B, K) of the k best; a missing one is a copy of the best, with
+    the log-probability -inf."""
     exists_BK = found.scores_MK.isfinite()
     tokens_BKT = torch.where(exists_BK[..., None], found.tokens_MKT, found.tokens_MKT[:, :1])
-    return tokens_BKT, torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
+    lengths_BK = torch.where(exists_BK, found.lengths_MK, found.lengths_MK[:, :1])
+    return tokens_BKT, lengths_BK, found.log_probs_MK.where(exists_BK, -torch.inf)
 
 
 def with_incumbents(tokens_BKT: Tensor, lengths_BK: Tensor, incumbents: Sequences, rows: Ints) -> tuple[Tensor, Tensor]:

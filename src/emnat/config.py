@@ -87,6 +87,7 @@ class Training(Section):
     """One training of one model."""
 
     steps: Positive = 20_000
+    warm_steps: Positive | None = None  # of a model that starts from its predecessor (em.warm_start); unset: as many
     tokens: Positive = 8_192  # padded tokens of the longer side in a batch
     accumulate: Positive = 1  # batches whose gradients make one step
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
@@ -100,6 +101,13 @@ class Training(Section):
     validation_sentences: Positive = 1_000
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a new best before stopping; 0: never
     average: Positive = 5  # checkpoints averaged at the end, if validation likes that better; not after linear decay
+
+    def from_predecessor(self) -> Training:
+        """The same schedule in the steps that a model gets which starts from its predecessor's weights."""
+        if self.warm_steps is None:
+            return self
+        warmup = max(1, round(self.warmup * self.warm_steps / self.steps))
+        return self.model_copy(update={"steps": self.warm_steps, "warmup": warmup})
 
 
 class Model(Section):
@@ -151,6 +159,11 @@ class EM(Section):
         if self.length_penalty and self.rule not in ("nar", "posterior"):
             raise ValueError(f"length_penalty has no use with the rule {self.rule!r}: leave it out")
         return self
+
+    @property
+    def searches_once(self) -> bool:
+        """Whether the M-step's search finds the E-step's candidates as well."""
+        return self.candidates == "beam" and self.propose_beam == self.distill_beam
 
 
 class Decode(Section):

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -21,7 +21,17 @@ import torch
 
 from emnat import interrupt, world
 from emnat.artifacts import check_artifact, clear_folder, content_digest, read_facts, scratch, seal, write_atomically
-from emnat.candidates import Candidates, Quality, complete, join_scores, padded, score, unpadded, with_incumbents
+from emnat.candidates import (
+    Candidates,
+    Lists,
+    Quality,
+    complete,
+    join_scores,
+    padded,
+    score,
+    unpadded,
+    with_incumbents,
+)
 from emnat.config import Model
 from emnat.data import (
     EvaluationSet,
@@ -139,27 +149,63 @@ def train_student(
     return _train(run, corpus, f"{stage}/student", NAT.kind, settings or run.config.student, targets, start)
 
 
+def search(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Lists:
+    """The teacher's k best outputs for every training source (or k draws), with its log-probabilities."""
+    name, beams = f"{stage}/candidates", run.config.em.propose_beam
+
+    def make_part(engine: Engine, folder: Path, indices: range, work: Work) -> None:
+        log_probs = np.empty((1, len(indices), beams), np.float32)
+        lists: dict[int, tuple[Ints, Ints]] = {}  # the ids of all candidates of a source, and how many each has
+        ways = {"beam": engine.search, "sample": engine.sample}
+        torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
+        find = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
+        for rows, found in _in_batches(engine, find, corpus.sources, indices, beams, work):
+            tokens_BKT, lengths_BK, log_probs_BK = complete(found)
+            log_probs[0, rows - indices.start] = log_probs_BK.cpu().numpy()
+            lists |= dict(zip(rows.tolist(), unpadded(tokens_BKT, lengths_BK), strict=True))
+        with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
+            for i in indices:
+                writer.extend(*lists[i])
+        np.save(folder / "scores.npy", log_probs)
+
+    def make(folder: Path) -> dict[str, Any]:
+        make_each = partial(make_part, load(run, teacher).engine)
+        parts = _in_parts(scratch(folder), len(corpus.sources), f"searching {stage}", run.config.device, make_each)
+        concatenate(parts, "candidates", folder)
+        join_scores(parts, folder, (1, len(corpus.sources), beams))
+        return {"candidates": beams}
+
+    return Lists(name, run.build(name, [teacher.artifact], make))
+
+
 def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
     """Ŷ: the teacher's best output for every training source."""
-    name = f"{stage}/distilled"
+    name, vocabulary = f"{stage}/distilled", len(corpus.pipeline.vocabulary)
+    beams = run.config.em.distill_beam
+    lists = search(run, corpus, stage, teacher) if run.config.em.searches_once else None
 
     def make_part(engine: Engine, folder: Path, indices: range, work: Work) -> None:
         best: dict[int, Ints] = {}
-        search = partial(engine.search, corpus.sources, beams=run.config.em.distill_beam)
-        for rows, found in _in_batches(engine, search, corpus.sources, indices, run.config.em.distill_beam, work):
+        find = partial(engine.search, corpus.sources, beams=beams)
+        for rows, found in _in_batches(engine, find, corpus.sources, indices, beams, work):
             tokens_BT, lengths = found.tokens_MKT[:, 0].cpu().numpy(), found.lengths_MK[:, 0].tolist()
             best |= {int(i): ids[:length] for i, ids, length in zip(rows, tokens_BT, lengths, strict=True)}
-        with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
+        with SequenceWriter(folder, "train.target", vocabulary) as writer:
             for i in indices:
                 writer.append(best[i])
 
     def make(folder: Path) -> dict[str, Any]:
-        make_each = partial(make_part, load(run, teacher).engine)
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", run.config.device, make_each)
-        concatenate(parts, "train.target", folder)
+        if lists is None:
+            make_each = partial(make_part, load(run, teacher).engine)
+            parts = _in_parts(scratch(folder), len(corpus.sources), f"distilling {stage}", run.config.device, make_each)
+            concatenate(parts, "train.target", folder)
+        else:
+            with SequenceWriter(folder, "train.target", vocabulary) as writer:
+                for i in range(0, len(lists.sequences), lists.size):
+                    writer.append(lists.sequences[i])
         return {"length": Sequences(folder, "train.target").mean_length}
 
-    return Targets(name, run.build(name, [teacher.artifact], make))
+    return Targets(name, run.build(name, [teacher.artifact if lists is None else lists.artifact], make))
 
 
 def propose(
@@ -172,35 +218,16 @@ def propose(
 ) -> Candidates:
     """The teacher's k-best list for every training source, scored by student and teacher; the current targets are
     scored too, since a bounded selection may have to keep them."""
-    name = f"{stage}/candidates"
-
-    def make_part(models: Sequence[Translator], folder: Path, indices: range, work: Work) -> None:
-        beams = run.config.em.propose_beam
-        scores = np.empty((2, len(indices), beams + 1), np.float32)
-        lists: dict[int, tuple[Ints, Ints]] = {}  # the ids of all candidates of a source, and how many each has
-        engine = models[1].engine
-        ways = {"beam": engine.search, "sample": engine.sample}
-        torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
-        search = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
-        for rows, found in _in_batches(engine, search, corpus.sources, indices, beams, work):
-            tokens_BKT, lengths_BK = complete(found)
-            scored = with_incumbents(tokens_BKT, lengths_BK, incumbent.sequences, rows)
-            scores[:, rows - indices.start] = score(models, corpus.sources, rows, found, *scored)
-            lists |= dict(zip(rows.tolist(), unpadded(tokens_BKT, lengths_BK), strict=True))
-        with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
-            for i in indices:
-                writer.extend(*lists[i])
-        np.save(folder / "scores.npy", scores)
+    lists = search(run, corpus, stage, teacher)
 
     def make(folder: Path) -> dict[str, Any]:
-        make_each = partial(make_part, [load(run, model) for model in (student, teacher)])
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"proposing {stage}", run.config.device, make_each)
-        concatenate(parts, "candidates", folder)
-        join_scores(parts, folder, (2, len(corpus.sources), run.config.em.propose_beam + 1))
-        return {"candidates": run.config.em.propose_beam}
+        reader, author = load(run, student), load(run, teacher)
+        opinions = partial(score, reader, author, lists, incumbent.sequences, corpus.sources)
+        _score_all(run, corpus, folder, f"scoring {stage}", author.engine, opinions, (2, lists.size + 1))
+        return {}
 
-    parents = [teacher.artifact, student.artifact, incumbent.artifact]
-    return Candidates(name, run.build(name, parents, make))
+    name, parents = f"{stage}/scores", [lists.artifact, student.artifact, teacher.artifact, incumbent.artifact]
+    return Candidates(name, run.build(name, parents, make), lists)
 
 
 def judge(
@@ -215,31 +242,42 @@ def judge(
     """The candidates with the referee's log-probability of each, and of the current targets."""
     if referee == teacher:  # who has been asked already: the last of the candidates' own scores
         return replace(candidates, quality=Quality(candidates.artifact, candidates.folder))
-    name = f"{stage}/quality"
-    column = run.config.em.propose_beam
+    lists = candidates.lists
 
-    def make_part(asked: Translator, folder: Path, indices: range, work: Work) -> None:
-        scores = np.empty((1, len(indices), column + 1), np.float32)
+    def make(folder: Path) -> dict[str, Any]:
+        asked = load(run, referee)
 
         def quality_of(rows: Ints) -> Floats:
-            lists = (rows[:, None] * column + np.arange(column)).flatten()
-            tokens_NT, lengths_N = padded(asked.device, candidates.sequences, lists)
-            listed = tokens_NT.view(len(rows), column, -1), lengths_N.view(len(rows), column)
-            sources = padded(asked.device, corpus.sources, rows)
-            return log_probs_of_candidates([asked], sources, *with_incumbents(*listed, incumbent.sequences, rows))
+            scored = with_incumbents(*lists.of(rows, asked.device), incumbent.sequences, rows)
+            return log_probs_of_candidates([asked], padded(asked.device, corpus.sources, rows), *scored)
 
-        for rows, found in _in_batches(asked.engine, quality_of, corpus.sources, indices, column, work):
+        _score_all(run, corpus, folder, f"judging {stage}", asked.engine, quality_of, (1, lists.size + 1))
+        return {}
+
+    name, parents = f"{stage}/quality", [lists.artifact, incumbent.artifact, referee.artifact]
+    return replace(candidates, quality=Quality(name, run.build(name, parents, make)))
+
+
+def _score_all(
+    run: Run,
+    corpus: Corpus,
+    folder: Path,
+    name: str,
+    engine: Engine,
+    opinions: Callable[[Ints], Floats],
+    shape: tuple[int, int],
+) -> None:
+    """Write the opinions about all sources, (scorers, N, K+1), from those about some, (scorers, B, K+1)."""
+    scorers, columns = shape
+
+    def make_part(folder: Path, indices: range, work: Work) -> None:
+        scores = np.empty((scorers, len(indices), columns), np.float32)
+        for rows, found in _in_batches(engine, opinions, corpus.sources, indices, columns - 1, work):
             scores[:, rows - indices.start] = found
         np.save(folder / "scores.npy", scores)
 
-    def make(folder: Path) -> dict[str, Any]:
-        make_each = partial(make_part, load(run, referee))
-        parts = _in_parts(scratch(folder), len(corpus.sources), f"judging {stage}", run.config.device, make_each)
-        join_scores(parts, folder, (1, len(corpus.sources), column + 1))
-        return {}
-
-    parents = [candidates.artifact, incumbent.artifact, referee.artifact]
-    return replace(candidates, quality=Quality(name, run.build(name, parents, make)))
+    parts = _in_parts(scratch(folder), len(corpus.sources), name, run.config.device, make_part)
+    join_scores(parts, folder, (scorers, len(corpus.sources), columns))
 
 
 def select(
@@ -348,19 +386,21 @@ def _train(
     run: Run, corpus: Corpus, name: str, kind: str, settings: Model, targets: Targets, start: Trained | None
 ) -> Trained:
     config = run.config
+    predecessor = start if config.em.warm_start else None
+    training = settings.training if predecessor is None else settings.training.from_predecessor()
 
     def make(folder: Path) -> dict[str, Any]:
         device = world.choose_device(config.device)
         seed = world.derive_seed(config.seed, name)
         torch.manual_seed(seed)
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
-        if start is not None and config.em.warm_start:
-            model.load_state_dict(load_model(run.artifact(start.artifact), device).model.state_dict())
+        if predecessor is not None:
+            model.load_state_dict(load_model(run.artifact(predecessor.artifact), device).model.state_dict())
         examples = Examples(corpus.sources, targets.sequences)
 
         def validate() -> float:
             translator = Translator(model, corpus.pipeline, device, None, config.decode, config.precision)
-            count, by = settings.training.validation_sentences, settings.training.validate_by
+            count, by = training.validation_sentences, training.validate_by
             return validation_score(translator, corpus.valid, count, by, config.evaluate.lowercase)
 
         scalars = run.directory / "tensorboard" / name.replace("/", "-")
@@ -368,7 +408,7 @@ def _train(
             model,
             examples,
             validate,
-            settings.training,
+            training,
             seed=seed,
             device=device,
             precision=config.precision,
@@ -380,7 +420,7 @@ def _train(
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
         return {"seed": seed} | facts  # with steps and epochs, the state of every generator
 
-    parents = [targets.artifact] + ([start.artifact] if start and config.em.warm_start else [])
+    parents = [targets.artifact] + ([predecessor.artifact] if predecessor else [])
     run.build(name, parents, make)
     return Trained(name)
 

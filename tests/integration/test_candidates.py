@@ -17,13 +17,14 @@ from emnat.workspace import Run, open_run
 PAIRS, BEAMS = 61, 3
 
 
-def tiny_run(folder: Path, way: str) -> Run:
+def tiny_run(folder: Path, way: str, beams: int = BEAMS, steps_of_training: int = 6) -> Run:
     grammar.write_corpus(folder / "corpus", train=PAIRS, valid=5, test=1, seed=3)
-    training = {"steps": 6, "tokens": 400, "validate_every": 3, "validation_sentences": 2, "warmup": 2}
+    training = {"steps": steps_of_training, "tokens": 400, "validate_every": 100, "validation_sentences": 2}
+    training |= {"warmup": 2, "learning_rate": 0.01, "decay": "linear"}
     model = {"encoder_layers": 1, "decoder_layers": 1, "hidden": 16, "filter": 16, "heads": 2, "training": training}
     data = {name: [str(folder / f"corpus/{name}.{side}") for side in ("de", "en")] for name in ("train", "valid")}
     values = {"run": str(folder / "run"), "device": "cpu", "data": data, "teacher": model, "student": model}
-    values |= {"text": {"vocabulary": 500}, "em": {"propose_beam": BEAMS, "candidates": way}}
+    values |= {"text": {"vocabulary": 500}, "em": {"propose_beam": beams, "distill_beam": BEAMS, "candidates": way}}
     return open_run(build_config(values, "test"))
 
 
@@ -52,3 +53,18 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
     lengths = candidates.lengths(corpus.truth.sequences, slice(4, 9))
     assert lengths[2].tolist() == [len(candidates.sequences[6 * BEAMS + k]) for k in range(BEAMS)] + [len(lists[6])]
     assert np.allclose(scores.teacher, scores.quality, atol=0.1) == own_referee
+
+
+def test_one_search_serves_both_steps(tmp_path: Path) -> None:
+    """With one beam for M- and E-step, the distilled targets come from the candidates, and are those of a search."""
+    distilled = {}
+    for beams in (BEAMS, BEAMS - 1):
+        run = tiny_run(tmp_path / str(beams), "beam", beams, steps_of_training=300)
+        corpus = steps.prepare(run)
+        teacher = steps.train_teacher(run, corpus, "free-1", corpus.truth, None)
+        distilled[beams] = steps.distill(run, corpus, "free-1", teacher).sequences
+        assert (run.directory / "free-1/candidates").exists() == (beams == BEAMS)
+        lists = steps.search(run, corpus, "free-1", teacher)
+        assert len(lists.sequences) == PAIRS * beams
+    assert [ids.tolist() for ids in distilled[BEAMS]] == [ids.tolist() for ids in distilled[BEAMS - 1]]
+    assert len({tuple(ids) for ids in distilled[BEAMS]}) > 10  # the teacher has learned something

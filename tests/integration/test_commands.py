@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import emnat as library
+from emnat.artifacts import read_facts
 from tests.conftest import Emnat
 
 
@@ -33,6 +34,7 @@ def test_train_makes_every_artifact(finished: Path) -> None:
         "free-1/student",
         "free-1/measures",
         "free-1/candidates",
+        "free-1/scores",
     ):
         assert (run / name / "manifest.json").exists(), name
     for name in ("free-2/targets", "free-2/teacher", "free-2/student", "free-2/measures", "model"):
@@ -84,7 +86,7 @@ def test_rebuilding_a_lost_stage_gives_the_same_bytes(finished: Path, emnat: Emn
     """A run that lost everything after its first student, in another place, ends as the whole one."""
     shutil.copytree(finished, tmp_path / "moved")
     run = tmp_path / "moved/run"
-    for name in ("free-1/measures", "free-1/candidates", "free-2", "model"):
+    for name in ("free-1/measures", "free-1/candidates", "free-1/scores", "free-2", "model"):
         shutil.rmtree(run / name)
     emnat("train", "config.toml", cwd=tmp_path / "moved")
     assert checksums(run) == checksums(finished / "run")
@@ -167,6 +169,7 @@ def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     changes = ["em.amortised=false", "em.warm_start=true", "em.rule=posterior", "larger_student.size=toy"]
     changes += ["larger_student.training.steps=10", "larger_student.training.validate_every=10", "data.test=[]"]
     changes += ["teacher.training.steps=20", "student.training.steps=20", "em.bounds=false", "em.patience=9"]
+    changes += ["teacher.training.warm_steps=10"]
     emnat("train", "config.toml", *changes, cwd=workplace)
     report = json.loads(emnat("report", "run", "--json", cwd=workplace).stdout)
     assert len(report["iterations"]) == 2
@@ -174,4 +177,6 @@ def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     assert report["latency_ms_of_larger"]["odd"] > 0
     assert report["iterations"][1]["targets"]["length"] > 0
     assert not (workplace / "run/free-2/distilled").exists()
+    trained = [workplace / f"run/free-{t}/{model}" for t in (1, 2) for model in ("teacher", "student")]
+    assert [read_facts(folder)["steps"] for folder in trained] == [20, 20, 10, 20]
     assert emnat("translate", "run/larger/model", cwd=workplace, stdin=b"Ja.\n").stdout.count(b"\n") == 1

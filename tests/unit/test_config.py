@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emnat.config import SIZES, Config, Data, build_config, differences, load_config, resolved_toml
+from emnat.config import SIZES, Config, Data, Training, build_config, differences, load_config, resolved_toml
 from emnat.errors import UserError
+from emnat.training.optimiser import learning_rate
 
 MINIMAL = {"run": "r", "data": {"train": ["a", "b"], "valid": ["c", "d"]}}
 
@@ -87,3 +88,11 @@ def test_differences_name_what_makes_another_experiment() -> None:
     assert differences(later, build_config(old.model_dump() | {"larger_student": {"size": "large"}}, "x"))
     other = build_config(old.model_dump() | {"seed": 2, "text": {"vocabulary": 5}}, "x")
     assert differences(old, other) == ["seed: 1 → 2", "text.vocabulary: 10000 → 5"]
+
+
+def test_a_warm_start_has_its_own_steps() -> None:
+    training = Training(steps=1_000, warmup=200, decay="linear")
+    assert training.from_predecessor() == training
+    short = training.model_copy(update={"warm_steps": 100}).from_predecessor()
+    whole = [learning_rate(step, training) for step in range(10, 1_001, 10)]
+    assert [learning_rate(step, short) for step in range(1, 101)] == pytest.approx(whole, abs=0.02 * max(whole))
