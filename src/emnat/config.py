@@ -106,8 +106,9 @@ class Training(Section):
         """The same schedule in the steps that a model gets which starts from its predecessor's weights."""
         if self.warm_steps is None:
             return self
-        warmup = max(1, round(self.warmup * self.warm_steps / self.steps))
-        return self.model_copy(update={"steps": self.warm_steps, "warmup": warmup})
+        share = self.warm_steps / self.steps
+        scaled = {"warmup": round(self.warmup * share), "validate_every": round(self.validate_every * share)}
+        return self.model_copy(update={"steps": self.warm_steps} | {key: max(1, n) for key, n in scaled.items()})
 
 
 class Model(Section):

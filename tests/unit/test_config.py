@@ -91,8 +91,9 @@ def test_differences_name_what_makes_another_experiment() -> None:
 
 
 def test_a_warm_start_has_its_own_steps() -> None:
-    training = Training(steps=1_000, warmup=200, decay="linear")
+    training = Training(steps=1_000, warmup=200, decay="linear", validate_every=100)
     assert training.from_predecessor() == training
     short = training.model_copy(update={"warm_steps": 100}).from_predecessor()
+    assert (short.steps, short.validate_every) == (100, 10)  # as many checkpoints, to average
     whole = [learning_rate(step, training) for step in range(10, 1_001, 10)]
     assert [learning_rate(step, short) for step in range(1, 101)] == pytest.approx(whole, abs=0.02 * max(whole))
