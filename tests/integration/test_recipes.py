@@ -93,6 +93,8 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
         ["em.candidates: 'beam' → 'sample'"],
         ["em.rule: 'nar' → 'kl'"],
     ]
+    shown = emnat("report", *runs, "--iteration", "2", cwd=workplace).stdout.decode()
+    assert "5-samples: em.candidates: 'beam' → 'sample'\n" in shown
     alone = [sys.executable, RECIPES / "ablations.py", "config.toml", "others", "--only", "kl"]
     refused = subprocess.run(alone, cwd=workplace, env=environment, capture_output=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, b"")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
@@ -59,14 +60,16 @@ def print_comparison(lines: Sequence[Compared], console: Console) -> None:
     """The essentials; `--json` has every decoder with its p."""
     rescored = next((name for name in lines[0].bleu if name.startswith("odd_")), "odd")
     decoders = dict.fromkeys(["argmax", "dedup", "odd", rescored])
-    table = Table(title="Student BLEU", caption="▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)")
-    for heading in ("run", "t", "valid", *decoders, "teacher", "NCM"):
-        table.add_column(heading, justify="left" if heading in ("run", "t") else "right")
+    caption = "▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)"
+    table = Table(title="Student BLEU", caption=caption, box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
+    table.add_column("run", overflow="fold")
+    table.add_column("t")
+    for heading in ("valid", *decoders, "AR", "NCM"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for line in lines:
         cells = [_cell(line, decoder) for decoder in decoders]
-        name = "\n".join([Path(line.run).name, *line.settings])
         iteration, valid = line.iteration.removeprefix("t = "), f"{line.validation:.2f}"
-        table.add_row(name, iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
+        table.add_row(_name(line), iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
     if len(lines) > 1 and not any(line.settings for line in lines):  # seeds of one recipe
         columns = [[line.bleu[decoder] for line in lines] for decoder in decoders]
         columns = [[line.validation for line in lines], *columns, [line.teacher_bleu for line in lines]]
@@ -74,6 +77,13 @@ def print_comparison(lines: Sequence[Compared], console: Console) -> None:
             ncm = summary([line.ncm for line in lines])
             table.add_row(name, "", *(f"{summary(column):.2f}" for column in columns), f"{ncm:.3f}")
     console.print(table)
+    for line in lines:
+        if line.settings:
+            console.print(f"{_name(line)}: {', '.join(line.settings)}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _name(line: Compared) -> str:
+    return Path(line.run).name
 
 
 def _stage(results: RunResults, iteration: int | None) -> Stage:

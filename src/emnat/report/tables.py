@@ -50,7 +50,7 @@ def print_tables(results: RunResults, made: list[Claim], console: Console) -> No
 def _main_table(results: RunResults) -> Table:
     candidates = results.run.config.decode.length_candidates
     table = Table(title=f"Results on the {results.reported_set} set ({results.run.directory})")
-    table.add_column("model")
+    table.add_column("model", overflow="fold")  # in a narrow terminal, no word is cut off
     for heading in ("BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"):
         table.add_column(heading, justify="right")
     rows = main_rows(results)
@@ -91,8 +91,10 @@ def _convergence_table(results: RunResults) -> Table:
 def _claims_table(results: RunResults, made: list[Claim]) -> Table:
     shares = gap_closed(results)
     table = Table(title="Better than the step before? (paired bootstrap)")
-    for heading in ("", "than", "BLEU", "p", "of the gap to the teacher"):
-        table.add_column(heading, justify="left" if heading in ("", "than") else "right")
+    for heading in ("", "than"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("BLEU", "p", "of the gap closed"):
+        table.add_column(heading, justify="right")
     for claim in made:
         share = shares.pop(claim.better, None)  # told once
         found = claim.found
