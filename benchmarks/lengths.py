@@ -37,7 +37,7 @@ def main() -> None:
     written = teacher.translate_ids(asked.source_ids)
     one_pass = partial(student.translate_ids, asked.source_ids)
     given = {"exact_lengths": [max(1, len(ids)) for ids in written]}
-    ways = {"teacher": lambda: written, "odd": partial(one_pass, "odd"), "argmax": partial(one_pass, "argmax")}
+    ways = {"odd": partial(one_pass, "odd"), "argmax": partial(one_pass, "argmax"), "teacher": lambda: written}
     ways |= {f"{way}, its teacher's lengths": partial(one_pass, way, **given) for way in ("argmax", "odd")}
     for count in options.candidates:
         for who, rescore in (("student", False), ("referee", True)):
@@ -49,7 +49,7 @@ def main() -> None:
         row = {"stage": options.stage, "set": options.set, "way": name}
         row["bleu"] = tokenised_bleu(lines[name], asked.processed_references, lowercase)[0]
         row["length_ratio"] = length_ratio(lines[name], asked.processed_references)
-        if "odd" in lines and name != "odd":
+        if name != "odd":
             row["p_against_odd"] = compare_outputs(lines["odd"], lines[name], asked.processed_references, lowercase).p
         print(json.dumps(row), flush=True)
 
