@@ -18,11 +18,11 @@ from emnat.config import Model
 from emnat.text.subwords import PAD
 
 try:
-    from emnat.models import attention_kernels
+    from emnat.models import attention_kernels, loss_kernels, sentence_attention
 except ImportError:  # no Triton here
-    attention_kernels = None  # type: ignore[assignment]
+    attention_kernels = loss_kernels = sentence_attention = None  # type: ignore[assignment]
 
-# Of a GPU's three kinds of attention, the memory-efficient one is the fastest for sentences (docs/log.md).
+# Of PyTorch's three kinds of attention on a GPU, the memory-efficient one is the fastest for sentences (docs/log.md).
 torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cuda.enable_flash_sdp(False)
 
@@ -118,9 +118,10 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_NTD: Tensor, bias_N11T: Tensor | None) -> Tensor:
         """Without a bias, causal: padding at the end is then out of sight of every real position."""
-        query, key, value = (split_heads(part, self.heads) for part in self.inputs(x_NTD).chunk(3, dim=-1))
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias_N11T, is_causal=bias_N11T is None)
-        return merge_heads(self.output, attended)
+        hidden = x_NTD.shape[-1]
+        query, key_value = self.inputs(x_NTD).split((hidden, 2 * hidden), dim=-1)
+        out: Tensor = self.output(attention(query, key_value, bias_N11T, self.heads, self.training))
+        return out
 
     def step(self, x_N1D: Tensor, cache: Cache, seen: int) -> Tensor:
         """One more position; the first `seen` of the buffers hold it and all before it."""
@@ -149,13 +150,18 @@ class CrossAttention(nn.Module):
         key, value = (split_heads(part, self.heads) for part in self.key_value(memory_BSD).chunk(2, dim=-1))
         return key, value
 
-    def forward(self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], bias_B11S: Tensor) -> Tensor:
+    def forward(self, x_NTD: Tensor, memory_BSD: Tensor, bias_B11S: Tensor) -> Tensor:
+        query = self.query(x_NTD.reshape(memory_BSD.shape[0], -1, x_NTD.shape[-1]))
+        attended = attention(query, self.key_value(memory_BSD), bias_B11S, self.heads, self.training)
+        out: Tensor = self.output(attended).view_as(x_NTD)
+        return out
+
+    def step(self, x_N1D: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], bias_B11S: Tensor) -> Tensor:
+        """The same over keys and values that are known already."""
         key, value = keys_values_BHSd
-        folded = x_NTD.reshape(key.shape[0], -1, x_NTD.shape[-1])
-        attended = F.scaled_dot_product_attention(
-            split_heads(self.query(folded), self.heads), key, value, attn_mask=bias_B11S
-        )
-        return merge_heads(self.output, attended).view_as(x_NTD)
+        query = split_heads(self.query(x_N1D.reshape(key.shape[0], -1, x_N1D.shape[-1])), self.heads)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias_B11S)
+        return merge_heads(self.output, attended).view_as(x_N1D)
 
 
 class FeedForward(nn.Module):
@@ -210,7 +216,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_NTD: Tensor, bias_N11T: Tensor | None, memory_BSD: Tensor, bias_B11S: Tensor) -> Tensor:
         x_NTD = self.around_attention.leave(x_NTD, self.attention(self.around_attention.enter(x_NTD), bias_N11T))
-        return self._after_self_attention(x_NTD, self.cross.keys_and_values(memory_BSD), bias_B11S)
+        return self._after_cross(x_NTD, self.cross(self.around_cross.enter(x_NTD), memory_BSD, bias_B11S))
 
     def step(
         self,
@@ -222,13 +228,10 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         entered = self.around_attention.enter(x_N1D)
         x_N1D = self.around_attention.leave(x_N1D, self.attention.step(entered, cache, seen))
-        return self._after_self_attention(x_N1D, keys_values_BHSd, bias_B11S)
+        return self._after_cross(x_N1D, self.cross.step(self.around_cross.enter(x_N1D), keys_values_BHSd, bias_B11S))
 
-    def _after_self_attention(
-        self, x_NTD: Tensor, keys_values_BHSd: tuple[Tensor, Tensor], bias_B11S: Tensor
-    ) -> Tensor:
-        entered = self.around_cross.enter(x_NTD)
-        x_NTD = self.around_cross.leave(x_NTD, self.cross(entered, keys_values_BHSd, bias_B11S))
+    def _after_cross(self, x_NTD: Tensor, attended_NTD: Tensor) -> Tensor:
+        x_NTD = self.around_cross.leave(x_NTD, attended_NTD)
         return self.around_feed_forward.leave(x_NTD, self.feed_forward(self.around_feed_forward.enter(x_NTD)))
 
 
@@ -236,6 +239,10 @@ class TokenLoss(nn.Module):
     """Cross-entropy summed over all tokens but padding."""
 
     def forward(self, logits_NTV: Tensor, wanted_NT: Tensor, label_smoothing: float) -> Tensor:
+        if logits_NTV.is_cuda and loss_kernels is not None:
+            losses_X: Tensor
+            losses_X, _ = loss_kernels.token_losses(logits_NTV.flatten(0, 1), wanted_NT.flatten(), label_smoothing)
+            return losses_X.sum()
         return F.cross_entropy(
             logits_NTV.flatten(0, 1).float(),
             wanted_NT.flatten(),
@@ -258,6 +265,17 @@ class Encoder(nn.Module):
         for layer in self.layers:
             x_BSD = layer(x_BSD, bias_B11S)
         return Memory(self.norm(x_BSD), source_lengths_B, bias_B11S)
+
+
+def attention(query_NTD: Tensor, key_value_NSX: Tensor, bias_N11S: Tensor | None, heads: int, training: bool) -> Tensor:
+    """(N, T, D), heads side by side; causal without a bias."""
+    if training and sentence_attention is not None and sentence_attention.fits(query_NTD, key_value_NSX, heads):
+        bias_NS = None if bias_N11S is None else bias_N11S[:, 0, 0]
+        short: Tensor = sentence_attention.attend(query_NTD, key_value_NSX, bias_NS, bias_N11S is None, heads)
+        return short
+    query, key, value = (split_heads(part, heads) for part in (query_NTD, *key_value_NSX.chunk(2, dim=-1)))
+    attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias_N11S, is_causal=bias_N11S is None)
+    return attended.transpose(1, 2).flatten(2)
 
 
 def split_heads(x_NTD: Tensor, heads: int) -> Tensor:

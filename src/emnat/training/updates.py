@@ -19,7 +19,7 @@ from emnat.config import Training
 from emnat.data import Batch
 from emnat.graphs import Graphs
 from emnat.models import AnyModel
-from emnat.models.layers import DecoderLayer, EncoderLayer, TokenLoss
+from emnat.models.layers import DecoderLayer, EncoderLayer
 from emnat.progress import log
 
 _WORTH_COMPILING = 1_000  # steps; compiling takes about as long as two thousand
@@ -99,5 +99,5 @@ def _compile(model: AnyModel) -> None:
     """Layers of a kind share one compilation, which serves all shapes, and later models of the same sizes."""
     torch.fx.experimental._config.use_duck_shape = False  # S may equal T by chance
     for part in model.modules():
-        if isinstance(part, EncoderLayer | DecoderLayer | TokenLoss):
+        if isinstance(part, EncoderLayer | DecoderLayer):
             part.compile(dynamic=True)
