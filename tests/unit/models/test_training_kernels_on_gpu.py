@@ -18,7 +18,8 @@ def gradients(output: Tensor, towards: Tensor, inputs: list[Tensor]) -> list[Ten
 
 def assert_close(found: list[Tensor], wanted: list[Tensor], share: float) -> None:
     for one, other in zip(found, wanted, strict=True):
-        assert float((one.float() - other).norm()) <= share * float(other.norm())
+        distance, size = (float(tensor.detach().norm()) for tensor in (one.float() - other, other))
+        assert distance <= share * max(size, 1.0)  # a single key has a weight of 1 and gets no gradient
 
 
 @pytest.mark.parametrize("causal", [True, False])
