@@ -307,5 +307,9 @@ def without(logits_NTV: Tensor, forbidden: tuple[slice, ...]) -> Tensor:
 def sequence_log_prob(logits_PTV: Tensor, pass_N: Tensor, tokens_NT: Tensor, lengths_N: Tensor) -> Tensor:
     """Σ over each row's real positions of the log-probability of its token; pass_N is its own of P decoder passes."""
     position_T = torch.arange(tokens_NT.shape[1], device=tokens_NT.device)
-    log_probs_NT = logits_PTV.log_softmax(-1)[pass_N[:, None], position_T, tokens_NT]
+    if logits_PTV.is_cuda and loss_kernels is not None:
+        normalisers_NT = loss_kernels.log_normalisers(logits_PTV)[pass_N]
+        log_probs_NT = logits_PTV[pass_N[:, None], position_T, tokens_NT] - normalisers_NT
+    else:
+        log_probs_NT = logits_PTV.log_softmax(-1)[pass_N[:, None], position_T, tokens_NT]
     return torch.where(position_T < lengths_N[:, None], log_probs_NT, 0.0).sum(-1)

@@ -25,6 +25,14 @@ def token_losses(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) ->
     return losses_X, normalisers_X
 
 
+def log_normalisers(logits: Tensor) -> Tensor:
+    """log Σ exp over the last dimension, in one read."""
+    logits_XV = logits.flatten(0, -2)
+    nothing_wanted_X = torch.full((len(logits_XV),), PAD, device=logits.device)
+    normalisers_X: Tensor = token_losses(logits_XV, nothing_wanted_X, 0.0)[1]
+    return normalisers_X.view(logits.shape[:-1])
+
+
 @torch.library.custom_op("emnat::token_losses_backward", mutates_args=())
 def _token_losses_backward(
     gradient_X: Tensor, logits_XV: Tensor, wanted_X: Tensor, normalisers_X: Tensor, label_smoothing: float

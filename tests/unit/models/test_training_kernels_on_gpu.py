@@ -1,4 +1,4 @@
-"""Kernels for training, outputs and gradients, against PyTorch's own in float32."""
+"""Kernels for training and scoring, outputs and gradients, against PyTorch's own in float32."""
 
 from __future__ import annotations
 
@@ -63,3 +63,13 @@ def test_cross_entropy(seed: int, labels: int, label_smoothing: float, dtype: to
     found, _ = token_losses(logits, wanted_labels, label_smoothing)
     share = 1e-5 if dtype is torch.float32 else 1e-2
     assert_close(gradients(found, towards, [logits]), gradients(wanted, towards, [exact]), share)
+
+
+@pytest.mark.parametrize("labels", [6, 10_001])
+def test_normalisers_pass_over_what_is_forbidden(seed: int, labels: int) -> None:
+    from emnat.models.loss_kernels import log_normalisers  # noqa: PLC0415
+
+    torch.manual_seed(seed)
+    logits = torch.randn(3, 7, labels, device="cuda") * 4
+    logits[..., :2] = -torch.inf
+    assert_close([log_normalisers(logits)], [logits.logsumexp(-1)], 1e-6)
