@@ -110,7 +110,7 @@ def _tile(start, stride, rows, count, size: tl.constexpr):
 
 
 @triton.jit
-def _weights(q, k, bias, queries, keys, horizon, scale, block: tl.constexpr):
+def _weights(q, k, bias, keys, horizon, scale, block: tl.constexpr):
     """The softmax, (queries, keys), of what each query may see: up to `horizon` positions after its own."""
     i = tl.arange(0, block)
     scores = tl.dot(q, tl.trans(k)) * scale
@@ -145,7 +145,7 @@ def _forward_kernel(
     q = _tile(query + batch * query_batch + head * size, query_row, i, queries, size)
     k = _tile(key_value, key_row, i, keys, size)
     v = _tile(key_value + hidden, key_row, i, keys, size)
-    weights = _weights(q, k, bias + batch * bias_batch, queries, keys, horizon, scale, block)
+    weights = _weights(q, k, bias + batch * bias_batch, keys, horizon, scale, block)
     attended = tl.dot(weights.to(v.dtype), v)
     at = (batch * queries + i[:, None]) * hidden + head * size + tl.arange(0, size)[None, :]
     tl.store(out + at, attended.to(out.dtype.element_ty), mask=(i < queries)[:, None])
@@ -179,7 +179,7 @@ def _backward_kernel(
     k = _tile(key_value, key_row, i, keys, size)
     v = _tile(key_value + hidden, key_row, i, keys, size)
     g = _tile(gradient + batch * queries * hidden + head * size, hidden, i, queries, size)
-    weights = _weights(q, k, bias + batch * bias_batch, queries, keys, horizon, scale, block)
+    weights = _weights(q, k, bias + batch * bias_batch, keys, horizon, scale, block)
     of_weights = tl.dot(g, tl.trans(v))
     of_scores = (weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale).to(q.dtype)
     of_query = tl.dot(of_scores, k).to(q.dtype)
