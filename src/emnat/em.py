@@ -78,7 +78,7 @@ def run_em(run: Run) -> Iteration:
     best = best_of(history)
     steps.publish(run, corpus, "model", best.teacher, best.student, referee)
     if run.config.larger_student is not None:
-        larger = steps.train_student(run, corpus, "larger", best.distilled, None, run.config.larger_student)
+        larger = steps.train_student(run, corpus, "larger", best.distilled, best.student, run.config.larger_student)
         steps.measure(run, corpus, "larger", None, larger, referee, best.distilled)
         steps.publish(run, corpus, "larger/model", best.teacher, larger, referee)
     return best

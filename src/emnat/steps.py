@@ -57,6 +57,7 @@ from emnat.evaluation import (
     validation_score,
 )
 from emnat.models import NAT, Teacher, build_model, load_model, save_model
+from emnat.models.growth import begin_from, can_begin_from
 from emnat.progress import Work, log
 from emnat.selection import select_candidates
 from emnat.text import TextPipeline, load_pipeline
@@ -145,8 +146,10 @@ def train_student(
     start: Trained | None,
     settings: Model | None = None,
 ) -> Trained:
-    """θ: a one-pass model of the targets."""
-    return _train(run, corpus, f"{stage}/student", NAT.kind, settings or run.config.student, targets, start)
+    """θ: a one-pass model of the targets; a larger one starts from the smaller where their sizes allow it."""
+    settings = settings or run.config.student
+    start = start if can_begin_from(run.config.student, settings) else None
+    return _train(run, corpus, f"{stage}/student", NAT.kind, settings, targets, start)
 
 
 def search(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Lists:
@@ -395,7 +398,7 @@ def _train(
         torch.manual_seed(seed)
         model = build_model(kind, settings, len(corpus.pipeline.vocabulary), config.text.max_tokens).to(device)
         if predecessor is not None:
-            model.load_state_dict(load_model(run.artifact(predecessor.artifact), device).model.state_dict())
+            begin_from(load_model(run.artifact(predecessor.artifact), device).model, model)
         examples = Examples(corpus.sources, targets.sequences)
 
         def validate() -> float:

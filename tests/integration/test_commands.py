@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import emnat as library
-from emnat.artifacts import read_facts
+from emnat.artifacts import read_facts, read_manifest
 from tests.conftest import Emnat
 
 
@@ -166,7 +166,9 @@ def test_prepare_shows_what_was_dropped(workplace: Path, emnat: Emnat) -> None:
 
 def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     """Not amortised, warm start, another rule, a larger final student, no test set: all in one small run."""
-    changes = ["em.amortised=false", "em.warm_start=true", "em.rule=posterior", "larger_student.size=toy"]
+    changes = ["em.amortised=false", "em.warm_start=true", "em.rule=posterior"]
+    larger = {"encoder_layers": 2, "decoder_layers": 1, "hidden": 96, "filter": 96, "heads": 8}
+    changes += [f"larger_student.{name}={size}" for name, size in larger.items()]
     changes += ["larger_student.training.steps=10", "larger_student.training.validate_every=10", "data.test=[]"]
     changes += ["teacher.training.steps=20", "student.training.steps=20", "em.bounds=false", "em.patience=9"]
     changes += ["teacher.training.warm_steps=10"]
@@ -179,4 +181,7 @@ def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     assert not (workplace / "run/free-2/distilled").exists()
     trained = [workplace / f"run/free-{t}/{model}" for t in (1, 2) for model in ("teacher", "student")]
     assert [read_facts(folder)["steps"] for folder in trained] == [20, 20, 10, 20]
+    best = f"free-{report['final']['t']}"
+    learned = f"{best}/targets" if best == "free-2" else f"{best}/distilled"
+    assert read_manifest(workplace / "run/larger/student").parents == [learned, f"{best}/student"]
     assert emnat("translate", "run/larger/model", cwd=workplace, stdin=b"Ja.\n").stdout.count(b"\n") == 1

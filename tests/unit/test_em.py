@@ -146,7 +146,7 @@ def test_without_amortisation_students_learn_the_selected_targets(monkeypatch: p
     ]
 
 
-def test_larger_student_learns_from_the_best_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_larger_student_goes_on_from_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     _, calls = play(monkeypatch, {"free-1": 1.0, "free-2": 2.0}, iterations=2, larger_student={"size": "base"})
-    assert ("student", "larger", "distilled by φ free-2", None) in calls
+    assert ("student", "larger", "distilled by φ free-2", "θ free-2") in calls
     assert ("publish", "larger/model", "θ larger", "φ free-1") in calls
