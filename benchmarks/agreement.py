@@ -29,7 +29,7 @@ def main() -> None:
     first_teacher = results.outputs(results.baseline, beam)
 
     def bleu(outputs: list[str], wanted: list[str]) -> float:
-        return round(tokenised_bleu(outputs, wanted, lowercase)[0], 2)
+        return round(tokenised_bleu(outputs, wanted, lowercase), 2)
 
     stages: dict[str, Any] = {}
     for stage in results.stages:

@@ -47,7 +47,7 @@ def main() -> None:
     for name, decode in ways.items():
         lines[name] = [student.pipeline.decode_target(ids) for ids in decode()]
         row = {"stage": options.stage, "set": options.set, "way": name}
-        row["bleu"] = tokenised_bleu(lines[name], asked.processed_references, lowercase)[0]
+        row["bleu"] = tokenised_bleu(lines[name], asked.processed_references, lowercase)
         row["length_ratio"] = length_ratio(lines[name], asked.processed_references)
         if name != "odd":
             row["p_against_odd"] = compare_outputs(lines["odd"], lines[name], asked.processed_references, lowercase).p

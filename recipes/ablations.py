@@ -5,24 +5,27 @@
 
 The first variant, `nar`, has EM's defaults whatever the config says: 5 candidates, the rule `nar`, from scratch.
 Every variant is a run of its own with two iterations; what it has in common with the first (data, first teacher, first
-student, ...) is linked, not made again. Run it again to continue.
+student, ...) is linked, not made again. All run in this one process, one after another, so that what is compiled for a
+GPU is compiled once. Run it again to continue.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from emnat import interrupt
 from emnat.artifacts import write_atomically
 from emnat.config import load_config
+from emnat.em import run_em
 from emnat.errors import UserError
 from emnat.text import read_lines
-from emnat.workspace import open_run
+from emnat.workspace import begin
 
 FIRST = ["data", "free-1/teacher", "free-1/distilled", "free-1/student", "free-1/measures"]
 ALL = [*FIRST, "free-1/candidates", "free-1/scores"]
@@ -80,20 +83,20 @@ def main() -> None:
     common = [*plain, *settings, *part, "em.iterations=2", "em.bounds=false"]
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]
-        run = options.folder / name
-        arguments = [f"run={run}", *common, *own]
-        open_run(load_config(options.config, arguments))  # a folder that has a config may be filled
-        share(options.folder / "nar", run, shared)
-        subprocess.run([sys.executable, "-m", "emnat", "train", str(options.config), *arguments], check=True)
+        config = load_config(options.config, [f"run={options.folder / name}", *common, *own])
+        with begin(config) as run:  # a folder that has a config may be filled
+            share(options.folder / "nar", run.directory, shared)
+            run_em(run)
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        main()
+        with interrupt.graceful():
+            main()
     except UserError as error:
         print(f"ablations: {error}", file=sys.stderr)
         sys.exit(2)
-    except subprocess.CalledProcessError as error:  # it has said why
-        sys.exit(error.returncode)
-    except KeyboardInterrupt:  # what was under way has saved itself, and said so
-        sys.exit(130)
+    except interrupt.Interrupted as error:
+        print(f"ablations: interrupted, and saved; {interrupt.CONTINUE}.", file=sys.stderr)
+        sys.exit(128 + error.number)

@@ -36,7 +36,7 @@ def measure_student(translator: Translator, sentences: EvaluationSet, lowercase:
         for candidates in sorted({1, translator.settings.length_candidates})
         for decoder in DECODERS
     }
-    return _score_all(outputs, translator, sentences, lowercase), outputs
+    return score_outputs(outputs, sentences, translator.pipeline, lowercase), outputs
 
 
 def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase: bool) -> tuple[Rows, Outputs]:
@@ -45,7 +45,7 @@ def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase:
         "greedy": translator.translate_ids(sentences.source_ids, beam=1),
         f"beam_{beam}": translator.translate_ids(sentences.source_ids, beam=beam),
     }
-    return _score_all(outputs, translator, sentences, lowercase), outputs
+    return score_outputs(outputs, sentences, translator.pipeline, lowercase), outputs
 
 
 def measure_latency(
@@ -88,8 +88,4 @@ def validation_score(
     if by == "accuracy":
         return accuracy(outputs, targets)
     texts = [translator.pipeline.decode_target(ids) for ids in outputs]
-    return tokenised_bleu(texts, sentences.processed_references[:count], lowercase)[0]
-
-
-def _score_all(outputs: Outputs, translator: Translator, sentences: EvaluationSet, lowercase: bool) -> Rows:
-    return {name: score_outputs(ids, sentences, translator.pipeline, lowercase) for name, ids in outputs.items()}
+    return tokenised_bleu(texts, sentences.processed_references[:count], lowercase)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,29 +17,38 @@ from emnat.text.subwords import CONCAT
 
 
 def score_outputs(
-    outputs: Sequence[Sequence[int]], references: EvaluationSet, pipeline: TextPipeline, lowercase: bool
-) -> dict[str, Any]:
-    """All scores of one set of outputs: tokenised and de-tokenised BLEU, chrF, length ratio, repeats, accuracy."""
-    tokenised = [pipeline.decode_target(ids) for ids in outputs]
-    raw = [pipeline.detokenise(line) for line in tokenised]
-    bleu, signature = tokenised_bleu(tokenised, references.processed_references, lowercase)
-    raw_bleu = BLEU(lowercase=lowercase)
-    return {
-        "bleu": bleu,
-        "signature": signature,
-        "bleu_detokenised": raw_bleu.corpus_score(raw, [references.references]).score,
-        "signature_detokenised": str(raw_bleu.get_signature()),
-        "chrf": CHRF(lowercase=lowercase).corpus_score(raw, [references.references]).score,
-        "length_ratio": length_ratio(tokenised, references.processed_references),
-        "repeat_rate": repeat_rate(outputs),
-        "accuracy": accuracy(outputs, references.target_ids),
-    }
+    outputs: Mapping[str, Sequence[Sequence[int]]], references: EvaluationSet, pipeline: TextPipeline, lowercase: bool
+) -> dict[str, dict[str, Any]]:
+    """All scores of several sets of outputs: tokenised and de-tokenised BLEU, chrF, length ratio, repeats, accuracy.
+
+    What the metrics count in the references, which is half of their work, they count once.
+    """
+    bleu = BLEU(tokenize="none", lowercase=lowercase, force=True, references=[references.processed_references])
+    raw_bleu = BLEU(lowercase=lowercase, references=[references.references])
+    chrf = CHRF(lowercase=lowercase, references=[references.references])
+
+    def score(ids: Sequence[Sequence[int]]) -> dict[str, Any]:
+        tokenised = [pipeline.decode_target(line) for line in ids]
+        raw = [pipeline.detokenise(line) for line in tokenised]
+        return {
+            "bleu": bleu.corpus_score(tokenised, None).score,
+            "signature": str(bleu.get_signature()),
+            "bleu_detokenised": raw_bleu.corpus_score(raw, None).score,
+            "signature_detokenised": str(raw_bleu.get_signature()),
+            "chrf": chrf.corpus_score(raw, None).score,
+            "length_ratio": length_ratio(tokenised, references.processed_references),
+            "repeat_rate": repeat_rate(ids),
+            "accuracy": accuracy(ids, references.target_ids),
+        }
+
+    return {name: score(ids) for name, ids in outputs.items()}
 
 
-def tokenised_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> tuple[float, str]:
+def tokenised_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> float:
     """BLEU of text that is tokenised already, as the papers of this field report it."""
     metric = BLEU(tokenize="none", lowercase=lowercase, force=True)
-    return metric.corpus_score(list(outputs), [list(references)]).score, str(metric.get_signature())
+    score: float = metric.corpus_score(list(outputs), [list(references)]).score
+    return score
 
 
 def length_ratio(outputs: Sequence[str], references: Sequence[str]) -> float:

@@ -37,7 +37,10 @@ def test_bleu_and_chrf_equal_sacrebleus_own_command(tmp_path: Path, lowercase: b
     # Outputs that are partly right: the translation of the next sentence for every third.
     shifted = [PAIRS[(i + 1) % 200][1].upper() if i % 3 == 0 else PAIRS[i][1] for i in range(200)]
     outputs = [pipeline.encode_target(line) for line in shifted]
-    found = score_outputs(outputs, sentences, pipeline, lowercase)
+    right = [pipeline.encode_target(target) for _, target in PAIRS]
+    of_all = score_outputs({"right": right, "shifted": outputs}, sentences, pipeline, lowercase)
+    found = of_all["shifted"]
+    assert of_all["right"]["bleu"] == pytest.approx(100)
     tokenised = [pipeline.decode_target(ids) for ids in outputs]
     raw = [pipeline.detokenise(line) for line in tokenised]
     case = ["-lc"] if lowercase else []
