@@ -53,23 +53,27 @@ def log_probs_of_candidates(
     tokens_BKT: Tensor,
     lengths_BK: Tensor,
 ) -> Floats:
-    """log p of every candidate under every model, (models, B, K), for one batch of `sources` (ids and lengths)."""
+    """log p of every candidate under every model, (models, B, K), for one batch of `sources` (ids and lengths).
+
+    Sources whose candidates are about as long are scored together: of sources as long as each other, some have
+    candidates twice as long as others, and most of the work would be on padding.
+    """
     sentences, count = lengths_BK.shape
-    tokens_BKT = tokens_BKT[:, :, : int(lengths_BK.max())]
-    length = max(sources[0].shape[1], tokens_BKT.shape[2])
+    longest_B = lengths_BK.amax(1).cpu().numpy()
     scores = np.empty((len(scorers), sentences, count), np.float32)
 
     def score(indices: Ints) -> None:
         rows = torch.from_numpy(indices).to(lengths_BK.device)
         source_BS, source_lengths_B = (part[rows] for part in sources)
-        tokens_NT, lengths_N = tokens_BKT[rows].flatten(0, 1), lengths_BK[rows].flatten()
+        tokens_NT = tokens_BKT[rows, :, : int(longest_B[indices].max())].flatten(0, 1)
+        lengths_N = lengths_BK[rows].flatten()
         for column, scorer in zip(scores, scorers, strict=True):
             assert not isinstance(scorer.model, ExportedStudent)
             with world.autocast(scorer.device, scorer.precision):
                 log_prob_N = scorer.model.log_prob(source_BS, source_lengths_B, tokens_NT, lengths_N)
             column[indices] = log_prob_N.view(-1, count).cpu().numpy()
 
-    for batch in plan_decoding(np.full(sentences, length), partial(scorers[0].engine.scored_at_once, rows_each=count)):
+    for batch in plan_decoding(longest_B, partial(scorers[0].engine.scored_at_once, rows_each=count)):
         for _ in halved_until_it_fits(batch, score):
             pass
     return scores
