@@ -148,7 +148,9 @@ def train_student(
 ) -> Trained:
     """θ: a one-pass model of the targets; a larger one starts from the smaller where their sizes allow it."""
     settings = settings or run.config.student
-    start = start if can_begin_from(run.config.student, settings) else None
+    if run.config.em.warm_start and not can_begin_from(run.config.student, settings):
+        log.info("%s/student: begins from scratch: its sizes are no multiples of the smaller student's.", stage)
+        start = None
     return _train(run, corpus, f"{stage}/student", NAT.kind, settings, targets, start)
 
 
