@@ -66,7 +66,7 @@ def _grow(small: AnyModel, large: AnyModel) -> None:
         elif isinstance(part, nn.Linear) and kind in _ADDING:
             part.weight.zero_()
             part.bias.zero_()
-    # The output reads the tokens' vectors, too: so many copies, each smaller by the root, make scores larger by the root.
+    # The output reads the tokens' vectors, too: copies, each smaller by the root, make scores larger by the root.
     assert isinstance(large.norm, nn.LayerNorm)
     large.norm.weight.div_(math.sqrt(copies))
     large.norm.bias.div_(math.sqrt(copies))
