@@ -56,6 +56,16 @@ def test_a_part_of_a_store(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.offsets.npy", "x.tokens"]
 
 
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=8), st.integers(5, 9))
+@settings(max_examples=50, deadline=None)
+def test_padded_rows_end_where_their_sequences_do(rows: list[list[int]], size: int) -> None:
+    """Also those at the end of the file, and those of a store in which all are empty."""
+    with tempfile.TemporaryDirectory() as name:
+        ids_BL, lengths_B = write(Path(name), rows).padded(np.arange(len(rows))[::-1], size, 7)
+    assert ids_BL.tolist() == [row + [7] * (size - len(row)) for row in rows[::-1]]
+    assert lengths_B.tolist() == [len(row) for row in rows[::-1]]
+
+
 def test_concatenated_parts_are_the_whole(tmp_path: Path) -> None:
     rows = [[i] * i for i in range(10)]
     for name, part in (("a", rows[:4]), ("b", rows[4:4]), ("c", rows[4:])):
