@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from emnat.config import Text
+from emnat.config import Decode, Text
 from emnat.data import Sequences, SequenceWriter
 from emnat.data.grammar import draw_pairs
 from emnat.data.prepare import evaluation_set_from_pairs
 from emnat.decoding import Translator
-from emnat.evaluation import multimodality, ncm_of_outputs, score_outputs
+from emnat.evaluation import log_probs_of_candidates, multimodality, ncm_of_outputs, score_outputs
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.scores import repeat_rate
 from emnat.models import NAT, Teacher
@@ -98,6 +98,29 @@ def test_ncm_of_outputs_is_that_of_a_corpus_of_them(tiny_student: NAT, tiny_teac
                 writer.append(ids)
     _, ncm = multimodality(student, *(Sequences(tmp_path, name) for name in ("source", "target")), "test")
     assert ncm_of_outputs(student, sources, outputs, "test") == pytest.approx(ncm, rel=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [4, 60, 1000])
+def test_candidates_are_scored_as_if_each_were_alone(
+    tiny_student: NAT, tiny_teacher: Teacher, seed: int, tokens: int
+) -> None:
+    """However many fit into a batch, and in whatever order their lengths bring them there."""
+    random = np.random.default_rng(seed)
+    sources = torch.from_numpy(random.integers(5, 9, (5, 3)))
+    longest_B1 = torch.tensor([[2], [5], [1], [6], [3]])
+    lengths_BK = torch.minimum(torch.from_numpy(random.integers(1, 7, (5, 3))), longest_B1)
+    lengths_BK = torch.cat([longest_B1, lengths_BK], 1)
+    source_lengths_B, tokens_BKT = torch.tensor([3, 1, 2, 3, 2]), torch.from_numpy(random.integers(5, 9, (5, 4, 6)))
+    pipeline = TextPipeline(Text(), Vocabulary(SERIALIZED, "x"))
+    models = [tiny_student, tiny_teacher]
+    scorers = [Translator(m, pipeline, torch.device("cpu"), settings=Decode(tokens=tokens)) for m in models]
+    found = log_probs_of_candidates(scorers, (sources, source_lengths_B), tokens_BKT, lengths_BK)
+    for model, scores_BK in zip(models, found, strict=True):
+        for b, k in np.ndindex(5, 4):
+            size, length = int(source_lengths_B[b]), int(lengths_BK[b, k])
+            alone = sources[b : b + 1, :size], source_lengths_B[b : b + 1]
+            wanted = model.log_prob(*alone, tokens_BKT[b, k : k + 1, :length], lengths_BK[b, k : k + 1])
+            assert scores_BK[b, k] == pytest.approx(wanted.item(), abs=1e-4)
 
 
 def test_latency_is_a_median_over_runs() -> None:
