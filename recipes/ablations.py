@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import sys
@@ -21,11 +20,13 @@ from pathlib import Path
 
 from emnat import interrupt
 from emnat.artifacts import write_atomically
+from emnat.cli import errors_in_one_sentence
 from emnat.config import load_config
 from emnat.em import run_em
 from emnat.errors import UserError
 from emnat.text import read_lines
 from emnat.workspace import begin
+from emnat.world import be_deterministic
 
 FIRST = ["data", "free-1/teacher", "free-1/distilled", "free-1/student", "free-1/measures"]
 ALL = [*FIRST, "free-1/candidates", "free-1/scores"]
@@ -84,19 +85,17 @@ def main() -> None:
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]
         config = load_config(options.config, [f"run={options.folder / name}", *common, *own])
+        if config.deterministic:
+            be_deterministic()
         with begin(config) as run:  # a folder that has a config may be filled
             share(options.folder / "nar", run.directory, shared)
             run_em(run)
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        with interrupt.graceful():
+        with errors_in_one_sentence(), interrupt.graceful():
             main()
-    except UserError as error:
-        print(f"ablations: {error}", file=sys.stderr)
-        sys.exit(2)
     except interrupt.Interrupted as error:
         print(f"ablations: interrupted, and saved; {interrupt.CONTINUE}.", file=sys.stderr)
         sys.exit(128 + error.number)

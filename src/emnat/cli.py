@@ -297,9 +297,16 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that has no × or ← gets a question mark
             stream.reconfigure(errors="replace")
+    with errors_in_one_sentence():
+        app()
+
+
+@contextmanager
+def errors_in_one_sentence() -> Iterator[None]:
+    """Also for scripts that do what a command does."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        app()
+        yield
     except UserError as error:
         _fail(str(error))
     except torch.OutOfMemoryError:
