@@ -30,6 +30,7 @@ from emnat.world import be_deterministic
 
 FIRST = ["data", "free-1/teacher", "free-1/distilled", "free-1/student", "free-1/measures"]
 ALL = [*FIRST, "free-1/candidates", "free-1/scores"]
+TEACHER = ["free-2/targets", "free-2/teacher"]  # of the second iteration
 VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is shared with the first variant
     "nar": ([], []),
     "kl": (["em.rule=kl"], ALL),
@@ -40,7 +41,7 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
     "20-candidates": (["em.propose_beam=20"], FIRST),
     "5-samples": (["em.candidates=sample", "em.propose_beam=5"], FIRST),
     "20-samples": (["em.candidates=sample", "em.propose_beam=20"], FIRST),
-    "not-amortised": (["em.amortised=false"], ALL),
+    "not-amortised": (["em.amortised=false"], [*ALL, *TEACHER]),
     "warm-start": (["em.warm_start=true"], ALL),
     "no-concat": (["text.concat=false"], []),
 }

@@ -78,9 +78,9 @@ def test_wmt14(tmp_path: Path, emnat: Emnat) -> None:
 
 
 def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat) -> None:
-    """Variants of one iteration, on a part of the corpus; the last one begins from the first one's candidates."""
+    """Variants of one iteration: `kl` goes on from the first one's candidates, the last from its second teacher."""
     command = [sys.executable, RECIPES / "ablations.py", "config.toml", "ablations", "--pairs", "100"]
-    variants = ["nar", "5-samples", "kl"]
+    variants = ["nar", "5-samples", "kl", "not-amortised"]
     short = ["teacher.training.steps=40", "student.training.steps=40"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
@@ -92,6 +92,7 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
         [],
         ["em.candidates: 'beam' → 'sample'"],
         ["em.rule: 'nar' → 'kl'"],
+        ["em.amortised: True → False"],
     ]
     shown = emnat("report", *runs, "--iteration", "2", cwd=workplace).stdout.decode()
     assert "5-samples: em.candidates: 'beam' → 'sample'\n" in shown
@@ -99,5 +100,12 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     refused = subprocess.run(alone, cwd=workplace, env=environment, capture_output=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, b"")
     assert b"others/nar/data: missing" in refused.stderr
-    seconds = [json.loads((workplace / run / "free-1/candidates/manifest.json").read_text())["seconds"] for run in runs]
-    assert seconds[0] == seconds[2] != seconds[1]
+
+    def seconds(artifact: str) -> list[float]:
+        return [json.loads((workplace / run / artifact / "manifest.json").read_text())["seconds"] for run in runs]
+
+    searching, teachers, students = map(seconds, ("free-1/candidates", "free-2/teacher", "free-2/student"))
+    assert searching[0] == searching[2] == searching[3] != searching[1]
+    assert teachers[0] == teachers[3]
+    assert len(set(teachers)) == 3
+    assert len(set(students)) == 4
