@@ -10,7 +10,7 @@ from emnat.artifacts import write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
-from emnat.report.tables import main_rows
+from emnat.report.tables import main_rows, number
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }
@@ -60,18 +60,16 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
 
 def _main_table(results: RunResults) -> str:
     candidates = results.run.config.decode.length_candidates
-    rows = main_rows(results)
     head = ["", "BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"]
     lines = []
-    for row in rows:
-        speed = [rows[0].ms / ms if ms and rows[0].ms else None for ms in (row.ms, row.rescored_ms)]
+    for row in main_rows(results):
         numbers = [
-            _number(row.single),
-            _number(row.ms, 1),
-            _number(speed[0], 1, "×"),
-            _number(row.rescored),
-            _number(row.rescored_ms, 1),
-            _number(speed[1], 1, "×"),
+            number(row.single),
+            number(row.ms, 1),
+            number(row.speed_up, 1, "×"),
+            number(row.rescored),
+            number(row.rescored_ms, 1),
+            number(row.rescored_speed_up, 1, "×"),
         ]
         lines.append([row.name, *numbers])
     return _table(head, lines)
@@ -83,8 +81,8 @@ def _convergence_table(results: RunResults) -> str:
         row = stage.row()
         chosen = " ← chosen" if results.final and stage.name == results.final.name else ""
         numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["validation"]]
-        modality = [_number(row[name], 4) for name in ("ncm", "ncm_unseen")]
-        lines.append([label(stage) + chosen, *map(_number, numbers), *modality])
+        modality = [number(row[name], 4) for name in ("ncm", "ncm_unseen")]
+        lines.append([label(stage) + chosen, *map(number, numbers), *modality])
     head = ["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM", "NCM of unseen sources"]
     return _table(head, lines)
 
@@ -95,7 +93,7 @@ def _claims_table(results: RunResults, made: list[Claim]) -> str:
     for claim in made:
         found, share = claim.found, shares.pop(claim.better, None)
         verdict = "" if found.better else " (no)"
-        numbers = [_number(found.before), _number(found.after), f"{found.p:.3f}{verdict}"]
+        numbers = [number(found.before), number(found.after), f"{found.p:.3f}{verdict}"]
         lines.append([f"{claim.better}, than {claim.than}", *numbers, "" if share is None else f"{share:.0%}"])
     return _table(["", "before", "after", "p", "of the gap closed"], lines)
 
@@ -162,7 +160,3 @@ def _table(head: list[str], lines: list[list[str]]) -> str:
 
     rows = [cells("th", head), *(cells("td", line) for line in lines)]
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
-
-
-def _number(value: float | None, digits: int = 2, unit: str = "") -> str:
-    return "" if value is None else f"{value:.{digits}f}{unit}"

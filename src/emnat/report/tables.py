@@ -14,21 +14,28 @@ from emnat.report.collect import RunResults, Stage, label
 
 @dataclass(frozen=True)
 class MainRow:
-    """A line of the results table: BLEU in one pass, BLEU with length candidates rescored, and how fast."""
+    """A line of the results table: BLEU in one pass, BLEU with length candidates rescored, and how fast.
+
+    Speed-ups are over the teacher as it was timed beside this very model: machines differ from day to day.
+    """
 
     name: str
     single: float | None
-    rescored: float | None
-    ms: float | None
-    rescored_ms: float | None
+    rescored: float | None = None
+    ms: float | None = None
+    rescored_ms: float | None = None
+    speed_up: float | None = None
+    rescored_speed_up: float | None = None
 
 
 def main_rows(results: RunResults) -> list[MainRow]:
     """Teacher, baseline, +EM, post-de-duplication, +ODD, larger (the paper's Tables 3, 4 and dedup)."""
     final = results.final or results.stages[-1]
     teacher_bleu = results.baseline.row()["teacher_bleu"]
-    beam = next((name for name in results.latency if name.startswith("beam")), "beam")
-    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, None, _ms(results.latency, beam), None)]
+    beam = _beam(results.latency)
+    teacher_ms = _ms(results.latency, beam)
+    speed_up = None if teacher_ms is None else 1.0
+    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, ms=teacher_ms, speed_up=speed_up)]
     rows.append(_student_row(results, results.baseline, "argmax", "NAT baseline (distilled)"))
     rows.append(_student_row(results, final, "argmax", f"+ EM (t = {final.t})"))
     rows.append(_student_row(results, final, "dedup", "+ EM + post-de-duplication"))
@@ -53,17 +60,15 @@ def _main_table(results: RunResults) -> Table:
     table.add_column("model", overflow="fold")  # in a narrow terminal, no word is cut off
     for heading in ("BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"):
         table.add_column(heading, justify="right")
-    rows = main_rows(results)
-    teacher_ms = rows[0].ms
-    for row in rows:
+    for row in main_rows(results):
         table.add_row(
             row.name,
-            _number(row.single),
-            _number(row.ms, 1),
-            _speed_up(teacher_ms, row.ms),
-            _number(row.rescored),
-            _number(row.rescored_ms, 1),
-            _speed_up(teacher_ms, row.rescored_ms),
+            number(row.single),
+            number(row.ms, 1),
+            number(row.speed_up, 1, "×"),
+            number(row.rescored),
+            number(row.rescored_ms, 1),
+            number(row.rescored_speed_up, 1, "×"),
         )
     return table
 
@@ -78,12 +83,12 @@ def _convergence_table(results: RunResults) -> Table:
         chosen = " ←" if results.final and stage.name == results.final.name else ""
         table.add_row(
             label(stage) + chosen,
-            _number(row["bleu"]["argmax"]),
-            _number(row["bleu"]["odd"]),
-            _number(row["teacher_bleu"]),
-            _number(row["ncm"], 3),
-            _number(row["ncm_unseen"], 3),
-            _number(row["validation"]),
+            number(row["bleu"]["argmax"]),
+            number(row["bleu"]["odd"]),
+            number(row["teacher_bleu"]),
+            number(row["ncm"], 3),
+            number(row["ncm_unseen"], 3),
+            number(row["validation"]),
         )
     return table
 
@@ -108,16 +113,19 @@ def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> 
     rescored = f"{decoder}_{results.run.config.decode.length_candidates}"
     bleu = stage.row()["bleu"]
     latency = results.latency_of_larger if stage is results.larger else results.latency
-    return MainRow(name, bleu[decoder], bleu.get(rescored), _ms(latency, decoder), _ms(latency, rescored))
+    times = [_ms(latency, decoder), _ms(latency, rescored)]
+    teacher_ms = _ms(latency, _beam(latency))
+    speed_ups = [teacher_ms / ms if teacher_ms and ms else None for ms in times]
+    return MainRow(name, bleu[decoder], bleu.get(rescored), *times, *speed_ups)
+
+
+def _beam(latency: dict[str, dict[str, Any]]) -> str:
+    return next((name for name in latency if name.startswith("beam")), "beam")
 
 
 def _ms(latency: dict[str, dict[str, Any]], decoder: str) -> float | None:
     return latency[decoder]["ms"] if decoder in latency else None
 
 
-def _number(value: float | None, digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def _speed_up(teacher_ms: float | None, ms: float | None) -> str:
-    return f"{teacher_ms / ms:.1f}×" if teacher_ms and ms else ""
+def number(value: float | None, digits: int = 2, unit: str = "") -> str:
+    return "" if value is None else f"{value:.{digits}f}{unit}"
