@@ -86,6 +86,7 @@ def main() -> None:
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]
         config = load_config(options.config, [f"run={options.folder / name}", *common, *own])
+        config = config.model_copy(update={"larger_student": None})  # it comes after EM
         if config.deterministic:
             be_deterministic()
         with begin(config) as run:  # a folder that has a config may be filled

@@ -81,11 +81,12 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     """Variants of one iteration: `kl` goes on from the first one's candidates, the last from its second teacher."""
     command = [sys.executable, RECIPES / "ablations.py", "config.toml", "ablations", "--pairs", "100"]
     variants = ["nar", "5-samples", "kl", "not-amortised"]
-    short = ["teacher.training.steps=40", "student.training.steps=40"]
+    short = ["teacher.training.steps=40", "student.training.steps=40", "larger_student.size=base"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
     subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)
     assert len((workplace / "ablations/corpus-100/train.source").read_text(encoding="utf-8").splitlines()) == 100
+    assert not list(workplace.glob("ablations/*/larger"))  # which the config asks for
     runs = [f"ablations/{name}" for name in variants]
     lines = json.loads(emnat("report", *runs, "--iteration", "2", "--json", cwd=workplace).stdout)
     assert [line["settings"] for line in lines] == [
