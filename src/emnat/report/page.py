@@ -10,7 +10,7 @@ from emnat.artifacts import write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
-from emnat.report.tables import main_rows, number
+from emnat.report.tables import main_rows, number, timing_note
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }
@@ -35,7 +35,7 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
         f"emnat {__version__}{'' if results.final else ' · <b>not finished</b>'}</p>",
         "<h2>Results</h2>",
         _main_table(results),
-        f"<p class=note>BLEU: {escape(results.signature)}. {_latency_note(results)}</p>",
+        f"<p class=note>BLEU: {escape(results.signature)}. {escape(timing_note(results))}</p>",
         "<h2>Better than the step before?</h2>",
         _claims_table(results, made),
         "<p class=note>p: paired bootstrap on the test set, 1,000 samples. The gap: from the baseline, in one pass, "
@@ -96,16 +96,6 @@ def _claims_table(results: RunResults, made: list[Claim]) -> str:
         numbers = [number(found.before), number(found.after), f"{found.p:.3f}{verdict}"]
         lines.append([f"{claim.better}, than {claim.than}", *numbers, "" if share is None else f"{share:.0%}"])
     return _table(["", "before", "after", "p", "of the gap closed"], lines)
-
-
-def _latency_note(results: RunResults) -> str:
-    if not results.latency:
-        return ""
-    entry = next(iter(results.latency.values()))
-    return escape(
-        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences, "
-        f"{entry['hardware']}, PyTorch {entry['torch']}; the baseline's: those of the chosen student, as large."
-    )
 
 
 def _target_table(rows: list[tuple[str, str]]) -> str:

@@ -49,9 +49,22 @@ def print_tables(results: RunResults, made: list[Claim], console: Console) -> No
     console.print(_main_table(results))
     console.print(_convergence_table(results))
     console.print(_claims_table(results, made))
-    console.print(f"BLEU: {results.signature}", style="dim")
+    console.print(f"BLEU: {results.signature}. {timing_note(results)}".rstrip(), style="dim")
     if not results.final:
         console.print("This run is not finished; 'emnat train' goes on with it.", style="yellow")
+
+
+def timing_note(results: RunResults) -> str:
+    """How the milliseconds and speed-ups of the results table came about."""
+    if not results.latency:
+        return ""
+    entry = next(iter(results.latency.values()))
+    note = (
+        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences, "
+        f"{entry['hardware']}, PyTorch {entry['torch']}; the baseline, as large as the chosen student, has its times."
+    )
+    beside_larger = _ms(results.latency_of_larger, _beam(results.latency_of_larger))
+    return f"{note} The larger student was timed beside a teacher of {beside_larger:.1f} ms." if beside_larger else note
 
 
 def _main_table(results: RunResults) -> Table:
