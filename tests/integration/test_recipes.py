@@ -81,7 +81,7 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     """Variants of one iteration: `kl` goes on from the first one's candidates, the last from its second teacher."""
     command = [sys.executable, RECIPES / "ablations.py", "config.toml", "ablations", "--pairs", "100"]
     variants = ["nar", "5-samples", "kl", "not-amortised"]
-    short = ["teacher.training.steps=40", "student.training.steps=40", "larger_student.size=base"]
+    short = [f"{model}.training.steps=40" for model in ("teacher", "student", "larger_student")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
     subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)

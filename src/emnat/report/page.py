@@ -10,7 +10,7 @@ from emnat.artifacts import write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.plots import convergence_svg
-from emnat.report.tables import main_rows, number, timing_note
+from emnat.report.tables import main_table, number, timing_note
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }
@@ -34,7 +34,7 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
         f"<p class=note>EM training of a one-pass translation model · seed {config.seed} · rule {config.em.rule} · "
         f"emnat {__version__}{'' if results.final else ' · <b>not finished</b>'}</p>",
         "<h2>Results</h2>",
-        _main_table(results),
+        _table(*main_table(results)),
         f"<p class=note>BLEU: {escape(results.signature)}. {escape(timing_note(results))}</p>",
         "<h2>Better than the step before?</h2>",
         _claims_table(results, made),
@@ -56,23 +56,6 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
         f"<title>{title}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
     )
     write_atomically(path, page.encode())
-
-
-def _main_table(results: RunResults) -> str:
-    candidates = results.run.config.decode.length_candidates
-    head = ["", "BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"]
-    lines = []
-    for row in main_rows(results):
-        numbers = [
-            number(row.single),
-            number(row.ms, 1),
-            number(row.speed_up, 1, "×"),
-            number(row.rescored),
-            number(row.rescored_ms, 1),
-            number(row.rescored_speed_up, 1, "×"),
-        ]
-        lines.append([row.name, *numbers])
-    return _table(head, lines)
 
 
 def _convergence_table(results: RunResults) -> str:

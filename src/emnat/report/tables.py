@@ -45,8 +45,27 @@ def main_rows(results: RunResults) -> list[MainRow]:
     return rows
 
 
+def main_table(results: RunResults) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines of the results table, as the terminal and the page show it."""
+    candidates = results.run.config.decode.length_candidates
+    head = ["model", "BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"]
+    lines = [
+        [
+            row.name,
+            number(row.single),
+            number(row.ms, 1),
+            number(row.speed_up, 1, "×"),
+            number(row.rescored),
+            number(row.rescored_ms, 1),
+            number(row.rescored_speed_up, 1, "×"),
+        ]
+        for row in main_rows(results)
+    ]
+    return head, lines
+
+
 def print_tables(results: RunResults, made: list[Claim], console: Console) -> None:
-    console.print(_main_table(results))
+    console.print(_printed_main_table(results))
     console.print(_convergence_table(results))
     console.print(_claims_table(results, made))
     console.print(f"BLEU: {results.signature}. {timing_note(results)}".rstrip(), style="dim")
@@ -67,22 +86,14 @@ def timing_note(results: RunResults) -> str:
     return f"{note} The larger student was timed beside a teacher of {beside_larger:.1f} ms." if beside_larger else note
 
 
-def _main_table(results: RunResults) -> Table:
-    candidates = results.run.config.decode.length_candidates
+def _printed_main_table(results: RunResults) -> Table:
+    head, lines = main_table(results)
     table = Table(title=f"Results on the {results.reported_set} set ({results.run.directory})")
-    table.add_column("model", overflow="fold")  # in a narrow terminal, no word is cut off
-    for heading in ("BLEU", "ms", "speed-up", f"BLEU, {candidates} lengths rescored", "ms", "speed-up"):
+    table.add_column(head[0], overflow="fold")  # in a narrow terminal, no word is cut off
+    for heading in head[1:]:
         table.add_column(heading, justify="right")
-    for row in main_rows(results):
-        table.add_row(
-            row.name,
-            number(row.single),
-            number(row.ms, 1),
-            number(row.speed_up, 1, "×"),
-            number(row.rescored),
-            number(row.rescored_ms, 1),
-            number(row.rescored_speed_up, 1, "×"),
-        )
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
