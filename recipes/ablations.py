@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_intermixed_args()
     settings: list[str] = options.settings
-    part = write_part(options.config, settings, options.folder / f"corpus-{options.pairs}", options.pairs)
+    part = write_part(options.config, settings, options.folder / "corpus" / str(options.pairs), options.pairs)
     plain = ["em.rule=nar", "em.length_penalty=0", "em.posterior_weight=1", "em.propose_beam=5", "em.candidates=beam"]
     plain += ["em.amortised=true", "em.warm_start=false"]
     common = [*plain, *settings, *part, "em.iterations=2", "em.bounds=false"]
