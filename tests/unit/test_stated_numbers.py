@@ -74,6 +74,7 @@ def test_multi30k() -> None:
         "NAT baseline": [iteration["bleu"]["argmax"] for iteration in first],
         "+ EM": [seed["bleu"]["argmax"] for seed in seeds],
         "+ ODD": [seed["bleu"]["odd"] for seed in seeds],
+        "post-de-duplication": [seed["bleu"]["dedup"] for seed in seeds],
         "nine lengths rescored": [seed["bleu"]["odd_9"] for seed in seeds],
     }.items():
         assert f"{words} {mean(values):.2f}" in stated

@@ -102,7 +102,7 @@ class RunResults:
         return list(read_lines(folder / f"{name}.source.txt")), list(read_lines(folder / f"{name}.processed.txt"))
 
     def changing_targets(self, count: int) -> list[list[tuple[str, str]]]:
-        """How what the student learned for a source changed (the paper's Table 7): the liveliest of the first 5,000."""
+        """How what the student learned for a source changed (the paper's Table 9): the liveliest of the first 5,000."""
         folder = self.run.artifact("data")
         pipeline = load_pipeline(folder, self.run.config.text)
         columns = [("source", Sequences(folder, "train.source")), ("ground truth", Sequences(folder, "train.target"))]

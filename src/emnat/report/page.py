@@ -91,7 +91,7 @@ def _target_table(rows: list[tuple[str, str]]) -> str:
 
 
 def _decoder_tables(results: RunResults) -> list[str]:
-    """The paper's Table 8, for test sentences where argmax and ODD disagree."""
+    """The paper's Table 10, for test sentences where argmax and ODD disagree."""
     final = results.final or results.stages[-1]
     sources, references = results.test_text()
     columns = [("AR teacher, t = 1", results.outputs(results.baseline, _beam(results)))]
