@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,17 @@ class Manifest(_Strict):
     facts: dict[str, Any]
     files: dict[str, Whole]
     emptied: bool = False
+    parent_digests: list[str] = []  # in the order of `parents`; before they were noted, none
+
+    def is_made_from(self, parents: Mapping[str, str]) -> bool:
+        return self.parents == list(parents) and self.parent_digests in ([], list(parents.values()))
 
 
 def seal(
     folder: Path,
     final: Path,
     name: str,
-    parents: Sequence[str],
+    parents: Mapping[str, str],
     seed: int,
     facts: dict[str, Any],
     seconds: float,
@@ -65,7 +69,7 @@ def seal(
 ) -> None:
     """Make `folder` the artifact `final`: flush its files, write the manifest, rename.
 
-    One that is there already is moved out of the way, to `replaced`.
+    `parents` are artifacts and their content digests. One that is there already is moved out of the way, to `replaced`.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -81,6 +85,7 @@ def seal(
         seconds=round(seconds, 3),
         facts=facts,
         files=files,
+        parent_digests=list(parents.values()),
     )
     _write_manifest(folder, manifest)
     sync(folder)

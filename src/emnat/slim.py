@@ -1,41 +1,45 @@
 """What an EM run can do without: a long run on a large corpus keeps many models and candidate lists nobody reads again.
 
-The best iteration stays whole, since EM may go back to it, the best free one, since it has the bounds of a bounded
-branch, and the last two, since the next step starts from them; of the others, manifests and measures are left, which
-is all that a continued run and the report look at.
+Of the iterations that EM has gone through, the best stays whole, since EM may go back to it, the best free one, since
+it has the bounds of a bounded branch, and the last two, since the next step starts from them; of the others, manifests
+and measures are left, which is all that a continued run and the report look at. Iterations that EM went through under
+settings it no longer has (`em.free_iterations`, say) are left alone: it may get them back.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from emnat.artifacts import empty_artifact, read_facts
-from emnat.em import stage_name
+from emnat.artifacts import MANIFEST, empty_artifact, read_facts
+from emnat.em import Branch, next_move, stage_name
 from emnat.workspace import Run
 
 _MEASURES = "measures"
+_UNFINISHED = (".partial", ".replaced")
 
 
 def slim_run(run: Run) -> dict[str, int]:
     """Delete the contents of what is not needed again; bytes freed, by artifact."""
-    stages = _stages(run.directory)
-    measured = [stage for stage in stages if (stage / _MEASURES).exists()]
-    scores = {stage: float(read_facts(stage / _MEASURES)["validation"]) for stage in measured}
-    unmeasured = [stage for stage in stages if stage not in measured]  # one of them may turn out to be the best
-    free = [stage for stage in measured if stage.name.startswith("free")]
-    best = [max(some, key=lambda stage: scores[stage]) for some in (measured, free) if some]
-    whole = {*stages[-2:], *unmeasured, *best}
-    referee = run.artifact(f"{stage_name('free', 1)}/teacher")
+    scores = _scores(run)
+    stages, free = list(scores), [stage for stage in scores if stage.startswith("free")]
+    whole = {*stages[-2:], *(max(some, key=lambda stage: scores[stage]) for some in (stages, free) if some)}
+    kept = run.artifact(f"{stage_name('free', 1)}/teacher")  # the referee
     freed = {}
     for stage in (stage for stage in stages if stage not in whole):
-        for artifact in sorted(stage.iterdir()):
-            if artifact.is_dir() and artifact not in (referee, stage / _MEASURES):
-                freed[f"{stage.name}/{artifact.name}"] = empty_artifact(artifact)
+        for artifact in sorted(run.artifact(stage).iterdir()):
+            finished = (artifact / MANIFEST).exists() and artifact.suffix not in _UNFINISHED
+            if finished and artifact != kept and artifact.name != _MEASURES:
+                freed[f"{stage}/{artifact.name}"] = empty_artifact(artifact)
     return {name: amount for name, amount in freed.items() if amount}
 
 
-def _stages(directory: Path) -> list[Path]:
-    """The iterations of a run, in the order they were made."""
-    found = [path for path in directory.iterdir() if re.fullmatch(r"(free|bounded)-\d+", path.name)]
-    return sorted(found, key=lambda path: (path.name.startswith("bounded"), int(path.name.split("-")[1])))
+def _scores(run: Run) -> dict[str, float]:
+    """The validation score of every iteration that EM has finished, in the order in which it goes through them."""
+    past: list[tuple[int, Branch, float]] = []
+    t, move = 1, ""
+    branch: Branch = "free"
+    while move != "stop" and (measures := run.artifact(f"{stage_name(branch, t)}/{_MEASURES}")).exists():
+        past.append((t, branch, float(read_facts(measures)["validation"])))
+        move = next_move(past, run.config.em)
+        if move == "restart with bounds":
+            t, branch = max(past, key=lambda iteration: iteration[2])[0], "bounded"
+        t += 1
+    return {stage_name(branch, t): score for t, branch, score in past}

@@ -312,9 +312,8 @@ def select(
             "length": Sequences(folder, "train.target").mean_length,
         }
 
-    parents = [candidates.artifact, incumbent.artifact]
-    if candidates.quality is not None and candidates.quality.artifact != candidates.artifact:
-        parents.append(candidates.quality.artifact)
+    qualities = [each.quality.artifact for each in (candidates, bounds) if each and each.quality]
+    parents = list(dict.fromkeys([candidates.artifact, incumbent.artifact, *qualities]))
     folder = run.build(name, parents, make)
     log.info("%s: %s", name, ", ".join(f"{k} {v:.3f}" for k, v in read_facts(folder).items()))
     return Targets(name, folder)
@@ -447,7 +446,7 @@ def _in_parts(
                 unfinished.mkdir(parents=True, exist_ok=True)
                 clear_folder(unfinished)
                 make_part(unfinished, indices, work)
-                seal(unfinished, part, part.name, [], 0, {}, 0.0)
+                seal(unfinished, part, part.name, {}, 0, {}, 0.0)
             parts.append(part)
     return parts
 

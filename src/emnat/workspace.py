@@ -21,6 +21,7 @@ from emnat.artifacts import (
     SCRATCH,
     check_artifact,
     clear_folder,
+    content_digest,
     explained_disk_errors,
     read_manifest,
     remove_folder,
@@ -30,6 +31,7 @@ from emnat.artifacts import (
 )
 from emnat.config import Config, build_config, differences, resolved_toml
 from emnat.errors import UserError
+from emnat.progress import log
 
 _SECONDS = "seconds"
 _LOCK = ".lock"
@@ -47,7 +49,8 @@ class Run:
         return self.directory / name
 
     def build(self, name: str, parents: Sequence[str], make: Callable[[Path], dict[str, Any] | None]) -> Path:
-        """The finished folder of artifact `name`; `make` fills it unless an earlier process did, from these parents.
+        """The finished folder of artifact `name`; `make` fills it unless an earlier process did, from these parents as
+        they are now.
 
         What `make` returns is kept in the manifest, under `facts`. What it keeps in `scratch(folder)` to continue
         from after an interruption is removed once the artifact is whole.
@@ -57,9 +60,11 @@ class Run:
         if final.is_symlink() and not final.exists():
             raise UserError(f"{final}: a link to {final.readlink()}, which is not there: is its disk mounted?")
         with explained_disk_errors(final):
-            if not final.exists() or read_manifest(final).parents != list(parents):
-                # What was made from others (a longer run has chosen another student, say) stays until this is whole.
-                _continue_or_start(partial, parents)
+            origins = {parent: content_digest(self.artifact(parent)) for parent in parents}
+            if not final.exists() or not read_manifest(final).is_made_from(origins):
+                if final.exists():  # a longer run has chosen another student, say; it stays until this is whole
+                    log.info("%s: made anew, since what it is made from has changed.", name)
+                _continue_or_start(partial, origins)
                 started = time.monotonic() - _seconds_so_far(partial)
                 try:
                     facts = make(partial) or {}
@@ -69,7 +74,7 @@ class Run:
                         write_atomically(scratch(partial) / _SECONDS, spent.encode())
                     raise
                 spent_s = time.monotonic() - started
-                seal(partial, final, name, parents, self.config.seed, facts, spent_s, replaced)
+                seal(partial, final, name, origins, self.config.seed, facts, spent_s, replaced)
             for left_over in (replaced, partial, final / SCRATCH):
                 remove_folder(left_over)
             check_artifact(final)
@@ -140,11 +145,11 @@ def _has_made_something(directory: Path) -> bool:
     return (directory / "data").exists() or (directory / "data.sha256").exists()
 
 
-def _continue_or_start(partial: Path, parents: Sequence[str]) -> None:
+def _continue_or_start(partial: Path, origins: dict[str, str]) -> None:
     """A partial folder is gone on with only if it was begun from the same parents, and only from its scratch: whatever
     else is in it, a process that was killed has left, half-written perhaps, under a name that only it knew."""
     begun_from = scratch(partial) / "parents.json"
-    wanted = json.dumps(list(parents)).encode()
+    wanted = json.dumps(origins).encode()
     if not begun_from.exists() or begun_from.read_bytes() != wanted:
         clear_folder(partial)
         write_atomically(scratch(partial) / "parents.json", wanted)

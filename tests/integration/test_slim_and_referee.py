@@ -1,5 +1,5 @@
-"""A slim run goes on as a whole one where the referee is asked: by the rule `posterior`, and by bounds, which are those
-of an iteration long past. Real steps on a tiny corpus; only what validation says is made up."""
+"""Runs that are slimmed, or continued with other settings, end as those that were not. Real steps on a tiny corpus;
+only what validation says is made up."""
 
 from __future__ import annotations
 
@@ -30,9 +30,23 @@ def begin(folder: Path, settings: dict[str, Any]) -> Run:
     return open_run(build_config(values, "test"))
 
 
-def continued(run: Run, directory: Path, iterations: int) -> Run:
-    settings = run.config.em.model_copy(update={"iterations": iterations})
-    return replace(run, directory=directory, config=run.config.model_copy(update={"em": settings}))
+def continued(run: Run, directory: Path, **settings: int) -> Run:
+    em_settings = run.config.em.model_copy(update=settings)
+    return replace(run, directory=directory, config=run.config.model_copy(update={"em": em_settings}))
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """What validation says of each iteration; to be filled in."""
+    curve: dict[str, float] = {}
+
+    def measure(run: Run, corpus: Any, stage: str, teacher: Any, student: steps.Trained, *others: Any) -> float:
+        run.build(f"{stage}/measures", [student.artifact], lambda folder: {"validation": curve[stage]})
+        return curve[stage]
+
+    monkeypatch.setattr(steps, "measure", measure)
+    monkeypatch.setattr(steps, "publish", lambda *models: None)
+    return curve
 
 
 @pytest.mark.parametrize(
@@ -40,22 +54,53 @@ def continued(run: Run, directory: Path, iterations: int) -> Run:
     [({"rule": "posterior", "bounds": False}, RISING, "free-5"), ({"rule": "nar"}, DROPPING, "bounded-5")],
 )
 def test_slim_run_goes_on(
-    settings: dict[str, Any], curve: dict[str, float], last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], curve: dict[str, float], last: str, tmp_path: Path, scripted: dict[str, float]
 ) -> None:
-    def measure(run: Run, corpus: Any, stage: str, *models: Any) -> float:
-        run.build(f"{stage}/measures", [], lambda folder: {"validation": curve[stage]})
-        return curve[stage]
-
-    monkeypatch.setattr(steps, "measure", measure)
-    monkeypatch.setattr(steps, "publish", lambda *models: None)
+    """Also where the referee is asked: by the rule `posterior`, and by bounds, those of an iteration long past."""
+    scripted |= curve
     run = begin(tmp_path, settings)
-    em.run_em(continued(run, run.directory, 4))
+    em.run_em(continued(run, run.directory, iterations=4))
     shutil.copytree(run.directory, tmp_path / "slim")
-    slim = continued(run, tmp_path / "slim", 5)
+    slim = continued(run, tmp_path / "slim", iterations=5)
     assert slim_run(slim)
-    for each in (slim, continued(run, run.directory, 5)):
+    for each in (slim, continued(run, run.directory, iterations=5)):
         em.run_em(each)
-    chosen = [folder / last / "targets/train.target.tokens" for folder in (slim.directory, run.directory)]
-    assert chosen[0].read_bytes() == chosen[1].read_bytes()
+    assert_same(slim, run, f"{last}/targets/train.target.tokens")
     assert (slim.directory / "free-1/quality").exists() is False  # φ^1 is the referee itself
     assert any(slim.directory.glob("*/quality/scores.npy"))
+
+
+def test_slimming_knows_which_iterations_em_goes_by(tmp_path: Path, scripted: dict[str, float]) -> None:
+    """Four free iterations, then a bounded branch that begins after two of them: the third and fourth are not in it."""
+    scripted |= RISING | {f"bounded-{t}": 2.0 + t / 10 for t in range(3, 7)}
+    run = begin(tmp_path, {"iterations": 4})
+    em.run_em(run)
+    run = continued(run, run.directory, iterations=5, free_iterations=2)
+    em.run_em(run)
+    (run.directory / "free-1/candidates.partial/scratch").mkdir(parents=True)  # of a process that was killed
+    shutil.copytree(run.directory, tmp_path / "slim")
+    freed = slim_run(replace(run, directory=tmp_path / "slim"))
+    assert {name.split("/")[0] for name in freed} == {"free-1", "bounded-3"}
+    ends = [continued(run, folder, iterations=6) for folder in (run.directory, tmp_path / "slim")]
+    assert {em.run_em(each).stage for each in ends} == {"bounded-6"}
+    assert_same(*ends, "bounded-6/student/model.safetensors")
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_another_way_through_the_iterations_is_gone_to_its_end(
+    warm_start: bool, tmp_path: Path, scripted: dict[str, float]
+) -> None:
+    """Iteration 4 with bounds comes after another third one than before: nothing of the old one may be left."""
+    scripted |= RISING | {"bounded-3": 4.0, "bounded-4": 5.0}
+    run = begin(tmp_path, {"iterations": 4, "free_iterations": 2, "warm_start": warm_start})
+    em.run_em(run)
+    changed = continued(run, run.directory, free_iterations=3)
+    fresh = continued(run, tmp_path / "fresh", free_iterations=3)
+    for each in (changed, fresh):
+        assert em.run_em(each).stage == "bounded-4"
+    for made in ("teacher/model.safetensors", "distilled/train.target.tokens", "student/model.safetensors"):
+        assert_same(changed, fresh, f"bounded-4/{made}")
+
+
+def assert_same(one: Run, other: Run, file: str) -> None:
+    assert (one.directory / file).read_bytes() == (other.directory / file).read_bytes(), file

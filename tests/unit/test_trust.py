@@ -63,7 +63,7 @@ def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
     partial, final = tmp_path / "a.partial", tmp_path / "a"
     partial.mkdir()
     (partial / "x").write_text("x")
-    seal(partial, final, "a", [], 1, {}, 0.0)
+    seal(partial, final, "a", {}, 1, {}, 0.0)
     manifest = read_manifest(final)
     manifest.files["../precious"] = manifest.files.pop("x")
     artifacts._write_manifest(final, manifest)  # a stranger can compute checksums, too
@@ -167,7 +167,7 @@ def test_links_out_that_no_manifest_names(tmp_path: Path) -> None:
     """What an artifact's reader reads by name is not only what its manifest lists."""
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "a.partial").mkdir()
-    seal(tmp_path / "a.partial", tmp_path / "a", "a", [], 1, {}, 0.0)
+    seal(tmp_path / "a.partial", tmp_path / "a", "a", {}, 1, {}, 0.0)
     (tmp_path / "a/odd.txt").symlink_to(tmp_path / "secret")
     with pytest.raises(UserError, match="leads out of"):
         check_artifact(tmp_path / "a")

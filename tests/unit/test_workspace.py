@@ -2,23 +2,37 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from emnat.artifacts import _write_manifest, empty_artifact, read_facts, read_manifest, scratch
+from emnat.artifacts import Manifest, _write_manifest, empty_artifact, read_facts, read_manifest, scratch
 from emnat.config import build_config
 from emnat.errors import UserError
-from emnat.workspace import begin, find_run, locked, open_run
+from emnat.workspace import Run, begin, find_run, locked, open_run
 
 
 def config_for(folder: Path, **changes: object):  # type: ignore[no-untyped-def]
     return build_config({"run": str(folder), "data": {"train": ["a"], "valid": ["b"]}} | changes, "test")
 
 
+def run_with(folder: Path, *artifacts: str) -> Run:
+    """Each holds its own name."""
+    run = open_run(config_for(folder))
+    for name in artifacts:
+        run.build(name, [], partial(write, text=name))
+    return run
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "text").write_text(text)
+
+
 def test_artifacts_are_built_once_and_whole(tmp_path: Path) -> None:
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "parent")
     calls = []
 
     def make(folder: Path) -> dict[str, int]:
@@ -38,9 +52,40 @@ def test_artifacts_are_built_once_and_whole(tmp_path: Path) -> None:
 
 def test_another_parent_means_another_artifact(tmp_path: Path) -> None:
     """A run that is continued with more iterations may choose another student: its model is made anew."""
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "t1", "t2")
     run.build("model", ["t1"], lambda folder: {"student": "t1"})
     assert read_facts(run.build("model", ["t2"], lambda folder: {"student": "t2"})) == {"student": "t2"}
+
+
+def test_another_content_of_a_parent_means_another_artifact(tmp_path: Path) -> None:
+    """What was deleted and made anew, otherwise (on a GPU, say), takes along all that was made from it."""
+    run = run_with(tmp_path / "run", "teacher")
+    made = []
+
+    def build_descendants() -> None:
+        for name, parent in (("student", "teacher"), ("model", "student")):
+            run.build(name, [parent], lambda folder, of=parent: made.append(of) or copy_text(run.artifact(of), folder))
+
+    def copy_text(parent: Path, folder: Path) -> None:
+        write(folder, (parent / "text").read_text())
+
+    build_descendants()
+    for text, expected in (("teacher", []), ("another", ["teacher", "student"])):
+        made.clear()
+        shutil.rmtree(run.artifact("teacher"))
+        run.build("teacher", [], partial(write, text=text))
+        build_descendants()
+        assert made == expected
+    assert (run.artifact("model") / "text").read_text() == "another"
+
+
+def test_manifests_from_before_digests_were_noted(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", "parent")
+    made = run.build("a", ["parent"], lambda folder: None)
+    values = read_manifest(made).model_dump(exclude={"parent_digests"}, exclude_unset=True)
+    _write_manifest(made, Manifest.model_validate(values))
+    assert "parent_digests" not in (made / "manifest.json").read_text()
+    run.build("a", ["parent"], lambda folder: pytest.fail("made anew"))
 
 
 def test_an_emptied_artifact_still_says_that_it_was_made(tmp_path: Path) -> None:
@@ -67,7 +112,7 @@ def test_seconds_are_those_of_all_processes(tmp_path: Path) -> None:
 
 
 def test_scratch_outlives_interruption_but_not_success(tmp_path: Path) -> None:
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "a", "b")
 
     def die(folder: Path) -> None:
         (scratch(folder) / "state").write_text("x")
@@ -159,7 +204,7 @@ def test_a_full_disk_is_explained_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path) -> None:
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "t1", "t2")
     run.build("model", ["t1"], lambda folder: {"student": "t1"})
 
     def fail(folder: Path) -> None:
@@ -173,7 +218,7 @@ def test_what_is_replaced_stays_until_its_successor_is_whole(tmp_path: Path) -> 
 @pytest.mark.parametrize("final_too", [False, True])
 def test_a_kill_while_one_is_replaced(tmp_path: Path, final_too: bool) -> None:
     """Between the two renames, or while the replaced one is deleted file by file."""
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "t1", "t2")
     first = run.build("model", ["t1"], lambda folder: (folder / "x").write_text("x") and {"student": "t1"})
     replaced = first.with_name("model.replaced")
     first.rename(replaced)
@@ -182,7 +227,7 @@ def test_a_kill_while_one_is_replaced(tmp_path: Path, final_too: bool) -> None:
         run.build("model", ["t2"], lambda folder: {"student": "t2"})
         replaced.mkdir()
     assert read_facts(run.build("model", ["t2"], lambda folder: {"student": "t2"})) == {"student": "t2"}
-    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model"]
+    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model", "t1", "t2"]
 
 
 def test_slimming_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
@@ -216,13 +261,13 @@ def test_trouble_with_a_disk_is_not_taken_for_damage(tmp_path: Path, monkeypatch
 
 def test_artifacts_that_are_links(tmp_path: Path) -> None:
     """To another disk, say: they can be replaced again and again, and one that is not mounted is missed at once."""
-    run = open_run(config_for(tmp_path / "run"))
+    run = run_with(tmp_path / "run", "t0", "t1", "t2")
     model = run.build("model", ["t0"], lambda folder: {})
     model.rename(tmp_path / "elsewhere")
     model.symlink_to(tmp_path / "elsewhere")
     for parent in ("t1", "t2"):
         assert read_facts(run.build("model", [parent], lambda folder, of=parent: {"of": of})) == {"of": parent}
-    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model"]
+    assert sorted(path.name for path in run.directory.iterdir()) == ["config.toml", "model", "t0", "t1", "t2"]
     other = run.artifact("other")
     other.symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is its disk mounted"):

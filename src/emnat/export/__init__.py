@@ -40,7 +40,7 @@ def export_model(directory: Path, out: Path, form: Format, precision: Precision)
             _export_teacher(stored.model, folder, partial)
     except ImportError as error:
         raise UserError(f"exporting needs {error.name}: pip install 'emnat[export]' (or 'emnat[bench]').") from None
-    seal(partial, out, out.name, [], 0, {"format": form, "precision": precision}, 0.0)
+    seal(partial, out, out.name, {}, 0, {"format": form, "precision": precision}, 0.0)
 
 
 def _export_student(model: NAT | Teacher, folder: Path, out: Path, precision: Precision) -> None:
