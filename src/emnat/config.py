@@ -240,15 +240,15 @@ def resolved_toml(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(exclude_none=True))
 
 
-def differences(old: Config, new: Config) -> list[str]:
-    """The settings that make `new` another experiment than `old`, each as `key: old → new`."""
+def differences(old: Config, new: Config, but: Sequence[str] = MAY_CHANGE) -> list[str]:
+    """The settings (and sections), `but` for some, that make `new` another experiment than `old`: `key: old → new`."""
     if old.larger_student is None:  # it comes last, so it may be asked for later
         old = old.model_copy(update={"larger_student": new.larger_student})
     before, after = dict(_flatten(old.model_dump())), dict(_flatten(new.model_dump()))
     return [
         f"{key}: {before.get(key)!r} → {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not any(key == k or key.startswith(k + ".") for k in MAY_CHANGE)
+        if before.get(key) != after.get(key) and not any(key == k or key.startswith(k + ".") for k in but)
     ]
 
 

@@ -87,8 +87,8 @@ def run_em(run: Run) -> Iteration:
 def next_move(history: Sequence[tuple[int, str, float]], em: EM) -> Move:
     """From (t, branch, validation score) of every iteration so far.
 
-    The first drop of the free branch (or its prescribed end) sends the run back to its best iteration, to continue with
-    quality bounds; then, or without bounds, `patience` iterations in a row without a new best end it.
+    The first iteration of the free branch that is no new best (or its prescribed end) sends the run back to the best,
+    to continue with quality bounds; then, or without bounds, `patience` iterations in a row without a new best end it.
     """
     t, branch, _ = history[-1]
     scores = [score for _, _, score in history]

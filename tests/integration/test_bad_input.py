@@ -67,6 +67,17 @@ def test_empty_corpus(workplace: Path, emnat: Emnat) -> None:
     assert "empty: 2" in message
 
 
+def test_nothing_is_held_out(workplace: Path, emnat: Emnat) -> None:
+    lines = (
+        (workplace / "config.toml")
+        .read_text()
+        .replace('valid = ["corpus/valid.de", "corpus/valid.en"]', "hold_out = 301")
+    )
+    (workplace / "config.toml").write_text(lines)
+    message = error_of(emnat("train", "config.toml", cwd=workplace, check=False))
+    assert "data.hold_out = 301: of 300 clean training pairs that takes none" in message
+
+
 def test_a_source_longer_than_the_positions(finished: Path, emnat: Emnat) -> None:
     stdin = "Der Arzt hat gelacht.\n" + "sehr " * 1000 + "alt\n" + "Die Frau hat gelacht.\n"
     done = emnat("translate", "run", cwd=finished, stdin=stdin.encode())
@@ -119,6 +130,28 @@ def test_lost_data_is_not_made_again_from_another_corpus(workplace: Path, emnat:
     shutil.copyfile(workplace / "corpus/test.de", workplace / "corpus/train.de")
     shutil.copyfile(workplace / "corpus/test.en", workplace / "corpus/train.en")
     assert "other files" in error_of(emnat("prepare", "config.toml", "text.vocabulary=700", cwd=workplace, check=False))
+
+
+def test_a_generated_corpus_is_that_of_the_seed(tmp_path: Path, emnat: Emnat) -> None:
+    """Until its data are made, a run may be begun again with another one."""
+    sizes = ("--pairs", "20", "--length", "5", "--test", "5", "--corpus-only")
+    for run, seeds in (("other", (2,)), ("run", (1, 2))):
+        for seed in seeds:
+            emnat("synthetic", "I", "--run", run, "--seed", str(seed), *sizes, cwd=tmp_path)
+    [one], [other] = (list((tmp_path / run).glob("corpus-*/train.src")) for run in ("run", "other"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_synthetic_targets_that_no_model_could_write(tmp_path: Path, emnat: Emnat) -> None:
+    long = emnat("synthetic", "II", "--pairs", "20", "--length", "50", "--corpus-only", cwd=tmp_path, check=False)
+    assert "a target can have 254 tokens: add text.max_tokens=254" in error_of(long)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_benchmark_of_nothing(tmp_path: Path, emnat: Emnat) -> None:
+    small = ("--size", "toy", "--vocabulary", "100", "--only", "MarianNMT")
+    message = error_of(emnat("bench", *small, cwd=tmp_path, check=False))
+    assert "--only 'MarianNMT': in no description; there are: AR greedy, emnat, float32;" in message
 
 
 def test_streams_that_are_closed_and_terminals_without_letters(finished: Path) -> None:

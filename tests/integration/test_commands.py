@@ -118,6 +118,19 @@ def test_a_slim_run_goes_on_as_a_whole_one(finished: Path, emnat: Emnat, tmp_pat
     assert b"mean" in emnat("report", "whole/run", "slim/run", cwd=tmp_path).stdout
 
 
+def test_runs_that_ended_otherwise_are_no_seeds_of_one_recipe(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(finished / "run", tmp_path / name)
+    iterations = json.loads(emnat("report", "a", "--json", cwd=tmp_path).stdout)["config"]["em"]["iterations"]
+    emnat("train", "config.toml", f"run={tmp_path / 'b'}", "em.iterations=1", cwd=finished)
+    lines = json.loads(emnat("report", "a", "b", "--json", cwd=tmp_path).stdout)
+    assert [line["settings"] for line in lines] == [[], [f"em.iterations: {iterations} → 1"]]
+    shown = emnat("report", "a", "b", cwd=tmp_path).stdout.decode()
+    assert "b: em.iterations" in shown
+    assert "mean" not in shown
+    assert "mean" in emnat("report", "a", "b", "--iteration", "1", cwd=tmp_path).stdout.decode()
+
+
 def test_translate_is_a_filter(finished: Path, emnat: Emnat) -> None:
     source = (finished / "corpus/test.de").read_bytes()
     lines = source.split(b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,28 @@ def test_export_explains_what_it_cannot_do(finished: Path, emnat: Emnat, tmp_pat
     done = emnat("score", "x", cwd=tmp_path, stdin=b"ein Satz\ta sentence\n", check=False)
     assert done.returncode == 2
     assert "translates and does nothing else" in " ".join(done.stderr.decode().split())
+
+
+def test_a_student_without_a_referee_is_evaluated(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    emnat("export", finished / "run/free-1/student", "alone", "--precision", "float32", cwd=tmp_path)
+    texts = ["--source", finished / "corpus/test.de", "--target", finished / "corpus/test.en"]
+    rows = json.loads(emnat("evaluate", "alone", *texts, "--latency", "1", "--json", cwd=tmp_path).stdout)
+    whole = emnat("evaluate", finished / "run/free-1/student", *texts, "--latency", "0", "--json", cwd=tmp_path)
+    wanted = {name: row["bleu"] for name, row in json.loads(whole.stdout).items() if name in rows}
+    assert {name: row["bleu"] for name, row in rows.items()} == wanted
+    assert set(rows) == {"argmax", "dedup", "odd"}
+
+
+def test_damage_is_not_exported(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    shutil.copytree(finished / "run/model", tmp_path / "model")
+    weights = tmp_path / "model/model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    done = emnat("export", "model", "x", cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert b"its checksum is wrong" in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_teacher_for_ctranslate2(finished: Path, emnat: Emnat, tmp_path: Path) -> None:

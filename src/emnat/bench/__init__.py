@@ -10,6 +10,7 @@ from typing import Any
 from emnat.bench.ours import AR_BEAM_5, OURS, Task, contenders
 from emnat.bench.timing import compare
 from emnat.bench.training import training_speed
+from emnat.errors import UserError
 from emnat.progress import log
 
 __all__ = ["Task", "run_inference_bench", "run_training_bench"]
@@ -29,6 +30,8 @@ def run_inference_bench(task: Task, batches: Sequence[int], runs: int, only: Seq
         if only:
             described = [f"{each.name}, {each.engine}, {each.precision}" for each in rivals]
             rivals = [each for each, text in zip(rivals, described, strict=True) if any(part in text for part in only)]
+            if not rivals:
+                raise UserError(f"--only {only[0]!r}: in no description; there are: {'; '.join(described)}.")
         log.info("timing %d contenders at batch %d", len(rivals), batch)
         rows += [row.as_json() for row in compare(rivals, task.device, batch, task.tokens, runs, (AR_BEAM_5, OURS))]
     return rows

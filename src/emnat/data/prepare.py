@@ -145,6 +145,8 @@ def _write_clean_text(config: Config, folder: Path) -> Counter[str]:
                 targets.write(target + "\n")
     if not counts["kept"]:
         raise UserError(f"{config.data.train[0]}: no pair is left after cleaning ({_summary(counts)}).")
+    if every > clean:
+        raise UserError(f"data.hold_out = {every}: of {clean} clean training pairs that takes none: lower it.")
     return counts
 
 

@@ -38,6 +38,11 @@ def corpus_files(folder: Path) -> dict[str, list[str]]:
     return {name: [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")] for name in ("train", "valid", "test")}
 
 
+def longest_target(length: int) -> int:
+    """Tokens that the target of a source of so many digits can have."""
+    return len(_DIGITS) * length + _ZEROS
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Pairs of each set, and digits of a source."""

@@ -12,6 +12,7 @@ from emnat.config import NarDecoder
 from emnat.data import EvaluationSet
 from emnat.data.store import Ints
 from emnat.decoding import Translator
+from emnat.decoding.exported import ExportedStudent
 from emnat.evaluation.latency import batch_1_latency
 from emnat.evaluation.likelihood import log_probs_of_pairs
 from emnat.evaluation.scores import accuracy, score_outputs, tokenised_bleu
@@ -33,10 +34,16 @@ def measure_student(translator: Translator, sentences: EvaluationSet, lowercase:
         decoder_name(decoder, candidates): translator.translate_ids(
             sentences.source_ids, decoder=decoder, length_candidates=candidates
         )
-        for candidates in sorted({1, translator.settings.length_candidates})
+        for candidates in _numbers_of_lengths(translator)
         for decoder in DECODERS
     }
     return score_outputs(outputs, sentences, translator.pipeline, lowercase), outputs
+
+
+def _numbers_of_lengths(translator: Translator) -> list[int]:
+    """One, and as many as the settings say; without a referee, an exported student cannot choose among several."""
+    alone = isinstance(translator.model, ExportedStudent) and translator.referee is None
+    return sorted({1, 1 if alone else translator.settings.length_candidates})
 
 
 def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase: bool) -> tuple[Rows, Outputs]:
@@ -62,7 +69,7 @@ def measure_latency(
     else:
         ways = {
             decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
-            for count in sorted({1, settings.length_candidates})
+            for count in _numbers_of_lengths(translator)
             for decoder in DECODERS
         }
     return {name: batch_1_latency(way, sources, runs, translator.device) for name, way in ways.items()}

@@ -17,7 +17,11 @@ from emnat.errors import UserError
 from emnat.evaluation import Comparison, compare_outputs
 from emnat.report.collect import RunResults, Stage, label
 
-_UNTOLD = ("run", "seed", "data.")  # settings that do not make another method
+# Settings that make no other student,
+_SAME_METHOD = ["run", "seed", "device", "data", "larger_student", "decode.tokens"]
+_SAME_METHOD += ["evaluate.latency_sentences", "evaluate.latency_runs"]
+# and none of an iteration that is named.
+_SAME_ITERATION = ["em.iterations", "em.free_iterations", "em.patience"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,11 @@ class Compared:
     bleu: dict[str, float]
     against_first: dict[str, Comparison]
 
+    @property
+    def rescored(self) -> str:
+        """ODD with as many lengths as this run tries, of which the referee chooses."""
+        return next((name for name in self.bleu if name.startswith("odd_")), "odd")
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -49,8 +58,8 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
             for decoder in bleu.keys() & stages[0].row()["bleu"].keys():
                 outputs = runs[0].outputs(stages[0], decoder), results.outputs(stage, decoder)
                 found[decoder] = compare_outputs(*outputs, references, results.run.config.evaluate.lowercase)
-        changes = differences(runs[0].run.config, results.run.config)
-        told = [change for change in changes if not change.startswith(_UNTOLD)]
+        untold = _SAME_METHOD if iteration is None else _SAME_METHOD + _SAME_ITERATION
+        told = differences(runs[0].run.config, results.run.config, untold)
         measured = {name: stage.row()[name] for name in ("validation", "ncm", "ncm_unseen", "teacher_bleu", "bleu")}
         lines.append(Compared(str(results.run.directory), told, label(stage), **measured, against_first=found))
     return lines
@@ -58,20 +67,19 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
 
 def print_comparison(lines: Sequence[Compared], console: Console) -> None:
     """The essentials; `--json` has every decoder with its p."""
-    rescored = next((name for name in lines[0].bleu if name.startswith("odd_")), "odd")
-    decoders = dict.fromkeys(["argmax", "dedup", "odd", rescored])
+    decoders = ("argmax", "dedup", "odd")
     caption = "▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)"
     table = Table(title="Student BLEU", caption=caption, box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
     table.add_column("run", overflow="fold")
     table.add_column("t")
-    for heading in ("valid", *decoders, "AR", "NCM"):
+    for heading in ("valid", *decoders, "rescored", "AR", "NCM"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in lines:
-        cells = [_cell(line, decoder) for decoder in decoders]
+        cells = [_cell(line, decoder) for decoder in (*decoders, line.rescored)]
         iteration, valid = line.iteration.removeprefix("t = "), f"{line.validation:.2f}"
         table.add_row(_name(line), iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
     if len(lines) > 1 and not any(line.settings for line in lines):  # seeds of one recipe
-        columns = [[line.bleu[decoder] for line in lines] for decoder in decoders]
+        columns = [[line.bleu[decoder] for line in lines] for decoder in (*decoders, lines[0].rescored)]
         columns = [[line.validation for line in lines], *columns, [line.teacher_bleu for line in lines]]
         for name, summary in (("mean", statistics.mean), ("sd", statistics.stdev)):
             ncm = summary([line.ncm for line in lines])
