@@ -68,12 +68,8 @@ def test_empty_corpus(workplace: Path, emnat: Emnat) -> None:
 
 
 def test_nothing_is_held_out(workplace: Path, emnat: Emnat) -> None:
-    lines = (
-        (workplace / "config.toml")
-        .read_text()
-        .replace('valid = ["corpus/valid.de", "corpus/valid.en"]', "hold_out = 301")
-    )
-    (workplace / "config.toml").write_text(lines)
+    config, valid = workplace / "config.toml", 'valid = ["corpus/valid.de", "corpus/valid.en"]'
+    config.write_text(config.read_text().replace(valid, "hold_out = 301"))
     message = error_of(emnat("train", "config.toml", cwd=workplace, check=False))
     assert "data.hold_out = 301: of 300 clean training pairs that takes none" in message
 
