@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import sys
-import zlib
 from pathlib import Path
 
 from emnat import interrupt
@@ -48,13 +47,16 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
 }
 
 
-def write_part(config: Path, settings: list[str], corpora: Path, pairs: int) -> list[str]:
+def write_part(config: Path, settings: list[str], folder: Path, pairs: int) -> list[str]:
     """The first pairs of the training set, as two files; settings that name them."""
     files = load_config(config, settings).data.train
     if len(files) != 2:
         raise UserError(f"{config}: ablations need a training set of two aligned files.")
-    folder = corpora / f"{pairs}-{zlib.crc32(repr(files).encode()):08x}"  # another training set has another place
     folder.mkdir(parents=True, exist_ok=True)
+    noted, named = folder / "files.json", json.dumps(files).encode()
+    if noted.exists() and noted.read_bytes() != named:
+        raise UserError(f"{folder}: a part of other files than {files[0]} and {files[1]}: choose another folder.")
+    write_atomically(noted, named)
     part = [folder / f"train.{side}" for side in ("source", "target")]
     for path, whole in zip(part, files, strict=True):
         if not path.exists():
@@ -81,7 +83,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_intermixed_args()
     settings: list[str] = options.settings
-    part = write_part(options.config, settings, options.folder / "corpus", options.pairs)
+    part = write_part(options.config, settings, options.folder / "corpus" / str(options.pairs), options.pairs)
     plain = ["em.rule=nar", "em.length_penalty=0", "em.posterior_weight=1", "em.propose_beam=5", "em.candidates=beam"]
     plain += ["em.amortised=true", "em.warm_start=false"]
     common = [*plain, *settings, *part, "em.iterations=2", "em.bounds=false"]

@@ -51,10 +51,13 @@ class Manifest(_Strict):
     facts: dict[str, Any]
     files: dict[str, Whole]
     emptied: bool = False
-    parent_digests: list[str] = []  # in the order of `parents`; before they were noted, none
+    parent_digests: list[str] = []  # in the order of `parents`
 
     def is_made_from(self, parents: Mapping[str, str]) -> bool:
-        return self.parents == list(parents) and self.parent_digests in ([], list(parents.values()))
+        """Whether these, with these content digests, are its parents."""
+        if self.parents and not self.parent_digests:  # by an older emnat, which noted names only, and not all of them
+            return set(self.parents) <= parents.keys()
+        return self.parents == list(parents) and self.parent_digests == list(parents.values())
 
 
 def seal(

@@ -91,7 +91,7 @@ def demo(
     folder = Path(run) / f"corpus-{pairs}"  # the size is in the name, so that another size is another config
     config = _packaged_config("demo.toml", run, seed, grammar.corpus_files(folder), overrides)
     with _resumable(), begin(config) as opened:
-        _write_once(folder, seed, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
+        _write_once(opened, folder, partial(grammar.write_corpus, train=pairs, valid=500, test=1_000, seed=seed))
         _train(opened)
         _print_samples(opened)
         _report(opened, as_json=False, page=None)
@@ -245,12 +245,12 @@ def synthetic(
     sizes = synthetic_corpus.Sizes(train=pairs, valid=min(1_000, pairs), test=test, length=length)
     folder = Path(run) / f"corpus-{experiment}-{pairs}-{test}-{length}"
     config = _packaged_config("synthetic.toml", run, seed, synthetic_corpus.corpus_files(folder), overrides)
-    longest = synthetic_corpus.longest_target(length)
-    if longest > config.text.max_tokens:
+    longest = synthetic_corpus.longest_target(length, experiment)
+    if longest > config.text.max_tokens and not folder.exists():
         raise UserError(f"--length {length}: a target can have {longest} tokens: add text.max_tokens={longest}.")
     write = partial(synthetic_corpus.write_corpus, experiment=experiment, sizes=sizes, seed=seed)
     with _resumable(), begin(config) as opened:
-        _write_once(folder, seed, write)
+        _write_once(opened, folder, write)
         if corpus_only:
             return
         if config.deterministic:
@@ -353,17 +353,17 @@ def _is_open(stream: TextIO | None, name: str) -> TextIO:
     return stream
 
 
-def _write_once(folder: Path, seed: int, write: Callable[[Path], None]) -> None:
-    """A generated corpus: whole or absent. One of another seed gives way: nothing has been made from it, or the run
-    would have refused this seed."""
-    noted, unfinished = folder / "seed", folder.with_suffix(".partial")
+def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
+    """A generated corpus: whole or absent. One of another seed gives way if nothing has been made from it yet."""
+    seed, unfinished = str(run.config.seed).encode(), folder.with_suffix(".partial")
+    noted = folder / "seed"
     with explained_disk_errors(folder):
-        if noted.exists() and noted.read_bytes() != str(seed).encode():
+        if noted.exists() and noted.read_bytes() != seed and not run.artifact("data").exists():
             remove_folder(unfinished)
             folder.rename(unfinished)
         if not folder.exists():
             write(unfinished)
-            (unfinished / "seed").write_text(str(seed))
+            (unfinished / "seed").write_bytes(seed)
             unfinished.rename(folder)
 
 

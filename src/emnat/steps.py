@@ -420,7 +420,9 @@ def _train(
             name=name,
             scalars=scalars,
         )
-        save_model(model, folder, config.text, config.decode, half=_stores_half(run))
+        # A run may be continued with other decode.tokens; they do not make this another model.
+        decode = config.decode.model_copy(update={"tokens": None})
+        save_model(model, folder, config.text, decode, half=_stores_half(run))
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
         return {"seed": seed} | facts  # with steps and epochs, the state of every generator
 

@@ -149,8 +149,8 @@ def _continue_or_start(partial: Path, origins: dict[str, str]) -> None:
     """A partial folder is gone on with only if it was begun from the same parents, and only from its scratch: whatever
     else is in it, a process that was killed has left, half-written perhaps, under a name that only it knew."""
     begun_from = scratch(partial) / "parents.json"
-    wanted = json.dumps(origins).encode()
-    if not begun_from.exists() or begun_from.read_bytes() != wanted:
+    wanted, by_names = (json.dumps(form).encode() for form in (origins, list(origins)))  # names: by an older emnat
+    if not begun_from.exists() or begun_from.read_bytes() not in (wanted, by_names):
         clear_folder(partial)
         write_atomically(scratch(partial) / "parents.json", wanted)
     clear_folder(partial, but=SCRATCH)

@@ -142,10 +142,11 @@ def test_synthetic_targets_that_no_model_could_write(tmp_path: Path, emnat: Emna
     long = emnat("synthetic", "II", "--pairs", "20", "--length", "50", "--corpus-only", cwd=tmp_path, check=False)
     assert "a target can have 254 tokens: add text.max_tokens=254" in error_of(long)
     assert not list(tmp_path.iterdir())
+    emnat("synthetic", "I", "--pairs", "20", "--length", "32", "--corpus-only", cwd=tmp_path)  # at most 160
 
 
 def test_a_benchmark_of_nothing(tmp_path: Path, emnat: Emnat) -> None:
-    small = ("--size", "toy", "--vocabulary", "100", "--only", "MarianNMT")
+    small = ("--size", "toy", "--vocabulary", "100", "--only", "AR greedy", "--only", "MarianNMT")
     message = error_of(emnat("bench", *small, cwd=tmp_path, check=False))
     assert "--only 'MarianNMT': in no description; there are: AR greedy, emnat, float32;" in message
 

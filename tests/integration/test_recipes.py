@@ -85,8 +85,7 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
     subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)
-    [part] = workplace.glob("ablations/corpus/100-*/train.source")
-    assert len(part.read_text(encoding="utf-8").splitlines()) == 100
+    assert len((workplace / "ablations/corpus/100/train.source").read_text(encoding="utf-8").splitlines()) == 100
     assert not list(workplace.glob("ablations/*/larger"))  # which the config asks for
     others = sorted(str(path.relative_to(workplace)) for path in workplace.glob("ablations/*-*"))  # as documented
     runs = ["ablations/nar", "ablations/kl", *others]
@@ -106,7 +105,8 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
 
     again = [*command, "--only", "nar", 'data.train=["corpus/valid.de", "corpus/valid.en"]']
     refused = subprocess.run(again, cwd=workplace, env=environment, capture_output=True, check=False)
-    assert (refused.returncode, b"data.train" in refused.stderr) == (2, True)  # another corpus, the same folder
+    assert refused.returncode == 2
+    assert b"a part of other files than corpus/valid.de and corpus/valid.en" in refused.stderr
 
     def seconds(artifact: str) -> list[float]:
         return [json.loads((workplace / run / artifact / "manifest.json").read_text())["seconds"] for run in runs]

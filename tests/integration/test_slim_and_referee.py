@@ -102,5 +102,42 @@ def test_another_way_through_the_iterations_is_gone_to_its_end(
         assert_same(changed, fresh, f"bounded-4/{made}")
 
 
+def test_slimming_what_is_being_made_anew(tmp_path: Path, scripted: dict[str, float]) -> None:
+    """The same change, interrupted in the fifth iteration: the sixth and seventh are not what EM goes by any more."""
+    scripted |= RISING | {f"bounded-{t}": 4.0 + t for t in range(3, 8)}
+    run = begin(tmp_path, {"iterations": 7, "free_iterations": 2})
+    em.run_em(run)
+    changed, fresh = (continued(run, folder, free_iterations=3) for folder in (run.directory, tmp_path / "fresh"))
+    train_student = steps.train_student
+
+    def stop(run: Run, corpus: Any, stage: str, *others: Any, **named: Any) -> steps.Trained:
+        if stage == "bounded-5":
+            raise KeyboardInterrupt
+        return train_student(run, corpus, stage, *others, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(steps, "train_student", stop)
+        with pytest.raises(KeyboardInterrupt):
+            em.run_em(changed)
+    assert {name.split("/")[0] for name in slim_run(changed)} == {"free-1", "free-2"}
+    for each in (changed, fresh):
+        assert em.run_em(each).stage == "bounded-7"
+    assert_same(changed, fresh, "bounded-7/student/model.safetensors")
+
+
+def test_a_teacher_that_comes_out_the_same_has_the_same_descendants(tmp_path: Path, scripted: dict[str, float]) -> None:
+    """With fewer tokens a batch, too, as the message about too little memory recommends."""
+    scripted |= RISING
+    run = begin(tmp_path, {"iterations": 2})
+    em.run_em(run)
+    student = run.artifact("free-1/student/manifest.json")
+    written = student.stat().st_mtime_ns
+    shutil.rmtree(run.artifact("free-1/teacher"))
+    decode = run.config.decode.model_copy(update={"tokens": 5_000})
+    em.run_em(replace(run, config=run.config.model_copy(update={"decode": decode})))
+    assert run.artifact("free-1/teacher").exists()
+    assert student.stat().st_mtime_ns == written
+
+
 def assert_same(one: Run, other: Run, file: str) -> None:
     assert (one.directory / file).read_bytes() == (other.directory / file).read_bytes(), file

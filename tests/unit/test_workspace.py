@@ -80,12 +80,25 @@ def test_another_content_of_a_parent_means_another_artifact(tmp_path: Path) -> N
 
 
 def test_manifests_from_before_digests_were_noted(tmp_path: Path) -> None:
-    run = run_with(tmp_path / "run", "parent")
-    made = run.build("a", ["parent"], lambda folder: None)
-    values = read_manifest(made).model_dump(exclude={"parent_digests"}, exclude_unset=True)
-    _write_manifest(made, Manifest.model_validate(values))
+    """Names alone are compared then; some stood there twice, and some not at all."""
+    run = run_with(tmp_path / "run", "teacher", "student", "bounds")
+    made = run.build("a", ["teacher", "student"], lambda folder: None)
+    old = read_manifest(made).model_dump(exclude={"parent_digests"}, exclude_unset=True)
+    _write_manifest(made, Manifest.model_validate(old | {"parents": ["teacher", "student", "teacher"]}))
     assert "parent_digests" not in (made / "manifest.json").read_text()
-    run.build("a", ["parent"], lambda folder: pytest.fail("made anew"))
+    for parents in (["teacher", "student", "teacher"], ["teacher", "student", "bounds"]):
+        run.build("a", parents, lambda folder: pytest.fail("made anew"))
+    assert read_facts(run.build("a", ["teacher", "bounds"], lambda folder: {"anew": True})) == {"anew": True}
+
+
+def test_an_artifact_that_an_older_version_began_is_continued(tmp_path: Path) -> None:
+    """It noted its parents' names alone."""
+    run = run_with(tmp_path / "run", "parent")
+    state = scratch(run.artifact("a").with_name("a.partial"))
+    (state / "parents.json").write_text('["parent"]')
+    (state / "state").write_text("x")
+    folder = run.build("a", ["parent"], lambda folder: {"kept": (scratch(folder) / "state").exists()})
+    assert read_facts(folder) == {"kept": True}
 
 
 def test_an_emptied_artifact_still_says_that_it_was_made(tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ def run_inference_bench(task: Task, batches: Sequence[int], runs: int, only: Seq
         if only:
             described = [f"{each.name}, {each.engine}, {each.precision}" for each in rivals]
             rivals = [each for each, text in zip(rivals, described, strict=True) if any(part in text for part in only)]
-            if not rivals:
-                raise UserError(f"--only {only[0]!r}: in no description; there are: {'; '.join(described)}.")
+            for part in only:
+                if not any(part in text for text in described):
+                    raise UserError(f"--only {part!r}: in no description; there are: {'; '.join(described)}.")
         log.info("timing %d contenders at batch %d", len(rivals), batch)
         rows += [row.as_json() for row in compare(rivals, task.device, batch, task.tokens, runs, (AR_BEAM_5, OURS))]
     return rows

@@ -38,9 +38,9 @@ def corpus_files(folder: Path) -> dict[str, list[str]]:
     return {name: [str(folder / f"{name}.src"), str(folder / f"{name}.tgt")] for name in ("train", "valid", "test")}
 
 
-def longest_target(length: int) -> int:
+def longest_target(length: int, experiment: Experiment) -> int:
     """Tokens that the target of a source of so many digits can have."""
-    return len(_DIGITS) * length + _ZEROS
+    return len(_DIGITS) * length + (_ZEROS if experiment == "II" else 0)
 
 
 @dataclass(frozen=True)

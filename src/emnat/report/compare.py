@@ -39,9 +39,10 @@ class Compared:
     against_first: dict[str, Comparison]
 
     @property
-    def rescored(self) -> str:
-        """ODD with as many lengths as this run tries, of which the referee chooses."""
-        return next((name for name in self.bleu if name.startswith("odd_")), "odd")
+    def shown(self) -> dict[str, str]:
+        """Decoders by their headings; with several lengths, as many as this run tries."""
+        names = ["argmax", "dedup", "odd", *(name for name in self.bleu if name.startswith("odd_"))]
+        return dict(zip(("argmax", "dedup", "odd", "rescored"), names, strict=False))
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,19 +68,19 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
 
 def print_comparison(lines: Sequence[Compared], console: Console) -> None:
     """The essentials; `--json` has every decoder with its p."""
-    decoders = ("argmax", "dedup", "odd")
+    decoders = max((line.shown for line in lines), key=len)
     caption = "▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)"
     table = Table(title="Student BLEU", caption=caption, box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
     table.add_column("run", overflow="fold")
     table.add_column("t")
-    for heading in ("valid", *decoders, "rescored", "AR", "NCM"):
+    for heading in ("valid", *decoders, "AR", "NCM"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in lines:
-        cells = [_cell(line, decoder) for decoder in (*decoders, line.rescored)]
+        cells = [_cell(line, heading) for heading in decoders]
         iteration, valid = line.iteration.removeprefix("t = "), f"{line.validation:.2f}"
         table.add_row(_name(line), iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
     if len(lines) > 1 and not any(line.settings for line in lines):  # seeds of one recipe
-        columns = [[line.bleu[decoder] for line in lines] for decoder in (*decoders, lines[0].rescored)]
+        columns = [[line.bleu[decoder] for line in lines] for decoder in decoders.values()]
         columns = [[line.validation for line in lines], *columns, [line.teacher_bleu for line in lines]]
         for name, summary in (("mean", statistics.mean), ("sd", statistics.stdev)):
             ncm = summary([line.ncm for line in lines])
@@ -103,7 +104,10 @@ def _stage(results: RunResults, iteration: int | None) -> Stage:
     raise UserError(f"{results.run.directory}: iteration {iteration} has not been measured in this run.")
 
 
-def _cell(line: Compared, decoder: str) -> str:
+def _cell(line: Compared, heading: str) -> str:
+    if heading not in line.shown:
+        return ""
+    decoder = line.shown[heading]
     against = line.against_first.get(decoder)
     better, worse = (against.better, against.worse) if against else (False, False)
     return f"{line.bleu[decoder]:.2f}" + " ▲" * better + " ▼" * worse
