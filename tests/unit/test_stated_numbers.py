@@ -125,3 +125,11 @@ def test_shares_of_the_gap() -> None:
             scores.append(run["larger"]["bleu"]["odd_9"])
         shares = [f"{(score - start) / (end - start):.0%}" for score in scores]
         assert [cells[column] for cells in stated.values() if cells[column]] == shares
+
+
+def test_synthetic_accuracy() -> None:
+    stated = table((RESULTS / "README.md").read_text(encoding="utf-8"), "AR, the paper")
+    assert set(stated) == {"I", "II"}
+    for experiment, cells in stated.items():
+        found = record(f"synthetic/{experiment}.json")["accuracy"]
+        assert cells[:2] == [f"{100 * found[model]:.1f}%" for model in ("AR", "NAR")]
