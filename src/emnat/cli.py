@@ -53,7 +53,7 @@ from emnat.slim import slim_run
 from emnat.steps import prepare as prepare_data
 from emnat.text import decode_lines, read_pairs
 from emnat.text.corpus import parse_tsv
-from emnat.workspace import Run, begin, find_run, locked
+from emnat.workspace import Run, begin, find_run, locked, run_directory_of
 from emnat.world import be_deterministic, choose_device, is_out_of_memory
 
 _SMALLER = (
@@ -131,6 +131,11 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line for line."""
     translator = load_translator(model, device)
+    is_teacher = isinstance(translator.model, Teacher)
+    if is_teacher and (decoder or length_candidates > 1 or rescore):
+        raise UserError(f"{model}: a teacher: --decoder, --length-candidates and --rescore are for students.")
+    if not is_teacher and beam is not None:
+        raise UserError(f"{model}: a student: it has no beam; --length-candidates tries several lengths.")
     lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
     out = _is_open(sys.stdout, "output").buffer
     for number, line in enumerate(translator.stream(lines, decoder, length_candidates, rescore, beam, block), 1):
@@ -172,10 +177,10 @@ def evaluate(
         sentences = evaluation_set_from_pairs(read_pairs([str(source), str(target)]), translator.pipeline)
     elif source or target:
         raise UserError("give both --source and --target, or neither.")
-    elif not (model / "config.toml").exists():
+    elif (directory := run_directory_of(model)) is None:
         raise UserError(f"{model}: a model without its run has no test set: give --source and --target.")
     else:
-        run = find_run(model)
+        run = find_run(directory)
         data = run.artifact("data")
         check_artifact(data)
         sentences = load_evaluation_set(data, reported_set(data))
@@ -211,6 +216,8 @@ def report(
     if len(runs) == 1:
         _report(opened[0], as_json, page)
         return
+    if page is not None:
+        raise UserError("--page is for one run: several side by side have a table only.")
     results = [collect(run) for run in opened]
     lines = compare_runs(results, iteration)
     if as_json:
@@ -222,7 +229,7 @@ def report(
 
 @app.command()
 def slim(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
-    """Free disk: delete models and targets of iterations neither best nor last. The run can still be continued."""
+    """Free disk: delete what iterations hold that are neither best nor among the last two. The run can be continued."""
     found = find_run(run)
     with locked(found.directory):
         freed = slim_run(found)
@@ -368,6 +375,7 @@ def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _train(run: Run) -> None:
+    choose_device(run.config.device)  # that there is none is found before the text is read
     if run.config.deterministic:
         be_deterministic()
     best = run_em(run)

@@ -245,6 +245,9 @@ def differences(old: Config, new: Config, but: Sequence[str] = MAY_CHANGE) -> li
     if old.larger_student is None:  # it comes last, so it may be asked for later
         old = old.model_copy(update={"larger_student": new.larger_student})
     before, after = dict(_flatten(old.model_dump())), dict(_flatten(new.model_dump()))
+    if new.larger_student is None:  # one setting that is gone, not all that were in it
+        before = {key: value for key, value in before.items() if not key.startswith("larger_student.")}
+        before["larger_student"] = None if old.larger_student is None else old.larger_student.size
     return [
         f"{key}: {before.get(key)!r} → {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
@@ -280,11 +283,23 @@ def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        nearest = difflib.get_close_matches(key, _known_keys(Config), n=1, cutoff=0.0)
-        return f"unknown setting {key!r}; did you mean {nearest[0]!r}?"
+        return f"unknown setting {key!r}; did you mean {_nearest_setting(key)!r}?"
     if first["type"] == "missing":
         return f"the setting {key!r} is missing."
-    return f"{key}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})."
+    got = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
+    if key.startswith(("data.train", "data.valid", "data.test")):  # pydantic tells what each of the forms lacks
+        return f"{'.'.join(key.split('.')[:2])}: give [source, target], or one .tsv or .jsonl file as a list{got}."
+    return f"{key}: {first['msg'].removeprefix('Value error, ')}{got}."
+
+
+def _nearest_setting(key: str) -> str:
+    """By its whole name and, as much, by its last part, which is what people remember."""
+
+    def likeness(known: str) -> float:
+        pairs = (key, known), (key.rpartition(".")[2], known.rpartition(".")[2])
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return max(_known_keys(Config), key=likeness)
 
 
 def _known_keys(section: type[BaseModel], prefix: str = "") -> list[str]:

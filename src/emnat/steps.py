@@ -109,6 +109,8 @@ class Trained:
 
 def prepare(run: Run) -> Corpus:
     """Text → ids, once per run."""
+    if run.artifact("data").exists():
+        log.info("data: prepared before; the text files are not read again.")
     folder = run.build("data", [], partial(prepare_corpus, run.config))
     _refuse_another_corpus(run, folder)
     log.info("data: %s", ", ".join(f"{k} {v}" for k, v in read_facts(folder)["train"].items()))

@@ -119,6 +119,12 @@ def find_run(directory: Path) -> Run:
     return Run(directory, _read_run_config(written))
 
 
+def run_directory_of(model: Path) -> Path | None:
+    """The run that a directory is, or in which it lies."""
+    folders = (model, *model.absolute().parents)
+    return next((folder for folder in folders if (folder / "data.sha256").exists()), None)
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """One process at a time may build in a run directory; the lock goes with the process, however it ends."""

@@ -106,8 +106,27 @@ def test_a_truncated_model_directory(finished: Path, emnat: Emnat, tmp_path: Pat
 
 
 def test_no_model_and_no_run(tmp_path: Path, emnat: Emnat) -> None:
-    assert "not a model directory" in error_of(emnat("translate", "nowhere", cwd=tmp_path, check=False))
+    assert "nowhere: not a directory" in error_of(emnat("translate", "nowhere", cwd=tmp_path, check=False))
+    assert "not a model directory" in error_of(emnat("translate", ".", cwd=tmp_path, check=False))
     assert "not a run directory" in error_of(emnat("report", "nowhere", cwd=tmp_path, check=False))
+
+
+def test_options_of_the_other_kind_of_model(finished: Path, emnat: Emnat) -> None:
+    for model, options, reason in (
+        ("run", ("--beam", "5"), "a student: it has no beam"),
+        ("run/free-1/teacher", ("--decoder", "odd"), "are for students"),
+        ("run/free-1/teacher", ("--length-candidates", "9"), "are for students"),
+    ):
+        done = emnat("translate", model, *options, cwd=finished, stdin=b"Ja.\n", check=False)
+        assert reason in error_of(done)
+    assert "--page is for one run" in error_of(
+        emnat("report", "run", "run", "--page", "x.html", cwd=finished, check=False)
+    )
+
+
+def test_a_device_that_is_not_there_is_missed_before_the_text_is_read(workplace: Path, emnat: Emnat) -> None:
+    assert "device = 'foo'" in error_of(emnat("train", "config.toml", "device=foo", cwd=workplace, check=False))
+    assert not (workplace / "run/data").exists()
 
 
 def test_a_run_directory_in_use(workplace: Path, emnat: Emnat) -> None:

@@ -118,6 +118,15 @@ def test_a_slim_run_goes_on_as_a_whole_one(finished: Path, emnat: Emnat, tmp_pat
     assert b"mean" in emnat("report", "whole/run", "slim/run", cwd=tmp_path).stdout
 
 
+def test_any_model_of_a_run_is_evaluated_on_its_test_set(finished: Path, emnat: Emnat) -> None:
+    report = json.loads(emnat("report", "run", "--json", cwd=finished).stdout)
+    for model, decoder in (("student", "odd"), ("teacher", "beam_5")):
+        printed = emnat("evaluate", f"run/free-1/{model}", "--latency", "0", "--json", cwd=finished).stdout
+        first = report["iterations"][0]
+        wanted = first["bleu"]["odd"] if model == "student" else first["teacher_bleu"]
+        assert json.loads(printed)[decoder]["bleu"] == pytest.approx(wanted)
+
+
 def test_runs_that_ended_otherwise_are_no_seeds_of_one_recipe(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
     for name in ("a", "b"):
         shutil.copytree(finished / "run", tmp_path / name)

@@ -45,7 +45,7 @@ def test_export_explains_what_it_cannot_do(finished: Path, emnat: Emnat, tmp_pat
     for arguments, reason in (
         ((finished / "run", "x", "--format", "ctranslate2"), "is for teachers"),
         ((finished / "run" / "free-1" / "teacher", "x"), "onnx is for students"),
-        ((finished / "nothing", "x"), "missing"),
+        ((finished / "nothing", "x"), "not a directory"),
     ):
         done = emnat("export", *arguments, cwd=tmp_path, check=False)
         assert done.returncode == 2
@@ -54,6 +54,11 @@ def test_export_explains_what_it_cannot_do(finished: Path, emnat: Emnat, tmp_pat
     emnat("export", finished / "run", "x", cwd=tmp_path)
     done = emnat("export", finished / "run", "x", cwd=tmp_path, check=False)
     assert done.returncode == 2
+    again = emnat("export", "x", "y", cwd=tmp_path, check=False)
+    assert (again.returncode, b"exported already" in again.stderr) == (2, True)
+    alone = ("--length-candidates", "3", "--no-rescore")
+    several = emnat("translate", "x", *alone, cwd=tmp_path, stdin=b"Ja.", check=False)
+    assert (several.returncode, b"let it rescore" in several.stderr) == (2, True)
     done = emnat("score", "x", cwd=tmp_path, stdin=b"ein Satz\ta sentence\n", check=False)
     assert done.returncode == 2
     assert "translates and does nothing else" in " ".join(done.stderr.decode().split())
@@ -89,6 +94,8 @@ def test_a_teacher_for_ctranslate2(finished: Path, emnat: Emnat, tmp_path: Path)
     outputs = teacher.translate_ids(ids, beam=3)
     ours = log_probs_of_pairs(teacher, *([np.array(x) for x in side] for side in (ids, outputs)), np.full(20, 50), "")
     pieces = [[teacher.pipeline.vocabulary.pieces(line) for line in side] for side in (ids, outputs)]
+    done = emnat("translate", "ct2", cwd=tmp_path, check=False)
+    assert (done.returncode, b"a model of CTranslate2" in done.stderr) == (2, True)
     theirs = ctranslate2.Translator(str(tmp_path / "ct2"), device="cpu").score_batch(*pieces)
     # CTranslate2 counts the symbols that we never output in its normaliser: a little less for every token.
     assert [sum(result.log_probs) for result in theirs] == pytest.approx(ours.tolist(), abs=0.3)

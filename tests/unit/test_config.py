@@ -60,6 +60,27 @@ def test_bad_settings_are_named(values: dict[str, object], message: str) -> None
         build_config(MINIMAL | values, "x.toml")
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("teacher.steps", "teacher.training.steps"),
+        ("teacher.layers", "teacher.encoder_layers"),
+        ("student.learning_rate", "student.training.learning_rate"),
+        ("em.itterations", "em.iterations"),
+    ],
+)
+def test_unknown_settings_name_the_one_that_is_meant(tmp_path: Path, key: str, meant: str) -> None:
+    text = 'run = "r"\n[data]\ntrain = ["a", "b"]\nvalid = ["a", "b"]'
+    with pytest.raises(UserError, match=f"did you mean '{meant}'"):
+        load_config(write(tmp_path, text), [f"{key}=3"])
+
+
+def test_files_that_are_no_pair_are_explained_without_pydantic(tmp_path: Path) -> None:
+    for value in ('"train.de"', "[1, 2]", '[["a", 3]]'):
+        with pytest.raises(UserError, match=r"data\.train: give \[source, target\]"):
+            load_config(write(tmp_path, f'run = "r"\n[data]\ntrain = {value}\nvalid = ["a", "b"]'))
+
+
 def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.toml: cannot read"):
         load_config(tmp_path / "nowhere.toml")
@@ -86,6 +107,7 @@ def test_differences_name_what_makes_another_experiment() -> None:
     later = build_config(old.model_dump() | {"larger_student": {"size": "base"}, "decode": {"tokens": 5}}, "x")
     assert differences(old, later) == []
     assert differences(later, build_config(old.model_dump() | {"larger_student": {"size": "large"}}, "x"))
+    assert differences(later, old) == ["larger_student: 'base' → None"]
     other = build_config(old.model_dump() | {"seed": 2, "text": {"vocabulary": 5}}, "x")
     assert differences(old, other) == ["seed: 1 → 2", "text.vocabulary: 10000 → 5"]
 

@@ -117,7 +117,8 @@ def _refuse_missing_files(data: Data) -> None:
         for entry in files:
             for path in [entry] if isinstance(entry, str) else entry:
                 if not Path(path).exists():
-                    raise UserError(f"{path}: no such file.")
+                    place = "" if Path(path).is_absolute() else f" (paths are relative to {Path.cwd()})"
+                    raise UserError(f"{path}: no such file{place}.")
 
 
 def _write_clean_text(config: Config, folder: Path) -> Counter[str]:

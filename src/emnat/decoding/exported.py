@@ -85,7 +85,8 @@ class ExportedEngine:
         exact_lengths: Ints | None,
     ) -> list[list[int]]:
         if candidates > 1 and not rescored:
-            raise UserError("an exported student tries several lengths only with a referee: export the whole run.")
+            remedy = "export the whole run" if self._referee is None else "let it rescore"
+            raise UserError(f"an exported student cannot choose among several lengths itself, a referee can: {remedy}.")
         results: list[list[int]] = [[] for _ in sources]
         lengths = np.array([len(ids) for ids in sources], np.int64)
         present = np.flatnonzero(lengths)

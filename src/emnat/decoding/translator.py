@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ class Translator:
         Students: `decoder` is argmax, dedup or odd (the default), and with several `length_candidates` the referee
         chooses unless `rescore` is false. Teachers: `beam` (1 is greedy).
         """
+        if isinstance(lines, str):
+            raise UserError("translate takes a list of lines: [line] for a single one.")
         return list(self.stream(lines, decoder, length_candidates, rescore, beam, block=max(1, len(lines))))
 
     def stream(
@@ -77,6 +80,10 @@ class Translator:
         exact_lengths: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """The same for ids; `exact_lengths` prescribes every output's length (for the synthetic experiments)."""
+        if decoder is not None and decoder not in get_args(NarDecoder):
+            raise UserError(f"decoder = {decoder!r}: there are {', '.join(get_args(NarDecoder))}.")
+        if length_candidates < 1 or (beam is not None and beam < 1):
+            raise UserError(f"length_candidates = {length_candidates}, beam = {beam}: at least 1.")
         exact = None if exact_lengths is None else np.array(exact_lengths, np.int64)
         if isinstance(self.model, Teacher):
             return self.engine.search_best(sources, beam or self.settings.beam, exact)
@@ -130,6 +137,10 @@ def load_translator(directory: str | Path, device: str = "auto", settings: Decod
 
 def model_folder(directory: Path) -> Path:
     """Of a run, the directory of its final student; of a model, its own."""
+    if not directory.is_dir():
+        raise UserError(f"{directory}: not a directory: name a run or a model in one (relative to {Path.cwd()}).")
+    if (directory / "model.bin").exists():
+        raise UserError(f"{directory}: a model of CTranslate2: load it with that, or name the teacher it was made of.")
     if (directory / "model" / "config.json").exists():
         return directory / "model"
     if (directory / "contrast").exists():

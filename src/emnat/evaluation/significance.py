@@ -27,6 +27,11 @@ class Comparison:
     def worse(self) -> bool:
         return self.after < self.before and self.p < _SIGNIFICANT
 
+    @property
+    def shown(self) -> str:
+        """p, and what it does not say."""
+        return f"{self.p:.3f}" + (" (worse)" if self.worse else "" if self.better else " (no)")
+
 
 def compare_outputs(
     before: Sequence[str], after: Sequence[str], references: Sequence[str], lowercase: bool

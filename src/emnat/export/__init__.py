@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from emnat.artifacts import MANIFEST, check_artifact, inside, seal
+from emnat.decoding.exported import ENCODER_FILE
 from emnat.decoding.translator import REFEREE, model_folder
 from emnat.errors import UserError
 from emnat.models import NAT, Teacher, describe_model, load_model
@@ -28,6 +29,8 @@ def export_model(directory: Path, out: Path, form: Format, precision: Precision)
     folder = model_folder(directory)
     if out.exists():
         raise UserError(f"{out}: exists already: name a directory that does not.")
+    if (folder / ENCODER_FILE).exists():
+        raise UserError(f"{folder}: exported already: name the run, or the model that it was exported from.")
     if (folder / MANIFEST).exists():
         check_artifact(folder)
     partial = out.with_name(out.name + ".partial")

@@ -18,7 +18,7 @@ from emnat.evaluation import Comparison, compare_outputs
 from emnat.report.collect import RunResults, Stage, label
 
 # Settings that make no other student,
-_SAME_METHOD = ["run", "seed", "device", "data", "larger_student", "decode.tokens"]
+_SAME_METHOD = ["run", "seed", "device", "data.train", "data.valid", "data.test", "larger_student", "decode.tokens"]
 _SAME_METHOD += ["evaluate.latency_sentences", "evaluate.latency_runs"]
 # and none of an iteration that is named.
 _SAME_ITERATION = ["em.iterations", "em.free_iterations", "em.patience"]
@@ -37,6 +37,7 @@ class Compared:
     teacher_bleu: float
     bleu: dict[str, float]
     against_first: dict[str, Comparison]
+    same_test_set: bool = True  # as the first run's
 
     @property
     def shown(self) -> dict[str, str]:
@@ -55,21 +56,23 @@ def compare_runs(runs: Sequence[RunResults], iteration: int | None) -> list[Comp
     lines = []
     for results, stage in zip(runs, stages, strict=True):
         bleu, found = stage.row()["bleu"], {}
-        if results is not runs[0] and results.test_text()[1] == references:
+        same = results.test_text()[1] == references
+        if results is not runs[0] and same:
             for decoder in bleu.keys() & stages[0].row()["bleu"].keys():
                 outputs = runs[0].outputs(stages[0], decoder), results.outputs(stage, decoder)
                 found[decoder] = compare_outputs(*outputs, references, results.run.config.evaluate.lowercase)
         untold = _SAME_METHOD if iteration is None else _SAME_METHOD + _SAME_ITERATION
         told = differences(runs[0].run.config, results.run.config, untold)
         measured = {name: stage.row()[name] for name in ("validation", "ncm", "ncm_unseen", "teacher_bleu", "bleu")}
-        lines.append(Compared(str(results.run.directory), told, label(stage), **measured, against_first=found))
+        name = str(results.run.directory)
+        lines.append(Compared(name, told, label(stage), **measured, against_first=found, same_test_set=same))
     return lines
 
 
 def print_comparison(lines: Sequence[Compared], console: Console) -> None:
     """The essentials; `--json` has every decoder with its p."""
     decoders = max((line.shown for line in lines), key=len)
-    caption = "▲ ▼ better, worse than the first (paired bootstrap, p < 0.05)"
+    caption = "▲ ▼ better, worse than the first (paired bootstrap, p < 0.05). AR: the teacher of that t"
     table = Table(title="Student BLEU", caption=caption, box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
     table.add_column("run", overflow="fold")
     table.add_column("t")
@@ -79,7 +82,7 @@ def print_comparison(lines: Sequence[Compared], console: Console) -> None:
         cells = [_cell(line, heading) for heading in decoders]
         iteration, valid = line.iteration.removeprefix("t = "), f"{line.validation:.2f}"
         table.add_row(_name(line), iteration, valid, *cells, f"{line.teacher_bleu:.2f}", f"{line.ncm:.3f}")
-    if len(lines) > 1 and not any(line.settings for line in lines):  # seeds of one recipe
+    if len(lines) > 1 and not any(line.settings or not line.same_test_set for line in lines):  # seeds of one recipe
         columns = [[line.bleu[decoder] for line in lines] for decoder in decoders.values()]
         columns = [[line.validation for line in lines], *columns, [line.teacher_bleu for line in lines]]
         for name, summary in (("mean", statistics.mean), ("sd", statistics.stdev)):
@@ -87,8 +90,9 @@ def print_comparison(lines: Sequence[Compared], console: Console) -> None:
             table.add_row(name, "", *(f"{summary(column):.2f}" for column in columns), f"{ncm:.3f}")
     console.print(table)
     for line in lines:
-        if line.settings:
-            console.print(f"{_name(line)}: {', '.join(line.settings)}", soft_wrap=True, markup=False, highlight=False)
+        another = [] if line.same_test_set else ["another test set: its BLEU cannot be compared"]
+        if notes := another + line.settings:
+            console.print(f"{_name(line)}: {', '.join(notes)}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _name(line: Compared) -> str:

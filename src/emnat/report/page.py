@@ -9,7 +9,6 @@ from emnat._version import __version__
 from emnat.artifacts import write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
-from emnat.report.plots import convergence_svg
 from emnat.report.tables import main_table, number, timing_note
 
 _STYLE = """
@@ -28,6 +27,8 @@ _EXAMPLES = 6
 
 
 def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
+    from emnat.report.plots import convergence_svg  # noqa: PLC0415  # matplotlib wants a home, other commands do not
+
     config = results.run.config
     parts = [
         f"<h1>{escape(results.run.directory.resolve().name)}</h1>",
@@ -75,8 +76,7 @@ def _claims_table(results: RunResults, made: list[Claim]) -> str:
     lines = []
     for claim in made:
         found, share = claim.found, shares.pop(claim.better, None)
-        verdict = "" if found.better else " (no)"
-        numbers = [number(found.before), number(found.after), f"{found.p:.3f}{verdict}"]
+        numbers = [number(found.before), number(found.after), found.shown]
         lines.append([f"{claim.better}, than {claim.than}", *numbers, "" if share is None else f"{share:.0%}"])
     return _table(["", "before", "after", "p", "of the gap closed"], lines)
 

@@ -128,8 +128,7 @@ def _claims_table(results: RunResults, made: list[Claim]) -> Table:
         share = shares.pop(claim.better, None)  # told once
         found = claim.found
         change = f"{found.before:.2f} → {found.after:.2f}"
-        note = "" if found.better else " (no)"
-        table.add_row(claim.better, claim.than, change, f"{found.p:.3f}{note}", "" if share is None else f"{share:.0%}")
+        table.add_row(claim.better, claim.than, change, found.shown, "" if share is None else f"{share:.0%}")
     return table
 
 

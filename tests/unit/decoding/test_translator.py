@@ -57,6 +57,18 @@ def test_teachers_alone_and_in_any_batch(seed: int, beam: int, device: str) -> N
     assert translator.translate(LINES, beam=beam) == together
 
 
+def test_what_python_users_can_get_wrong(seed: int) -> None:
+    translator = make(NAT, seed)
+    for lines, settings in (
+        ("Der Arzt", {}),
+        (LINES, {"decoder": "ood"}),
+        (LINES, {"length_candidates": 0}),
+        (LINES, {"beam": 0}),
+    ):
+        with pytest.raises(UserError):
+            translator.translate(lines, **settings)  # type: ignore[arg-type]
+
+
 def test_odd_output_has_no_repeats_and_the_predicted_length(seed: int) -> None:
     translator = make(NAT, seed)
     sources = [np.array(translator.pipeline.encode_source(line)) for line in LINES]
