@@ -50,8 +50,9 @@ def test_rescoring_chooses_the_same(tmp_path: Path, seed: int) -> None:
     wanted = Engine(student, referee, CPU, "float32", Decode()).one_pass(sources(seed), "odd", 5, True, None)
     engine = ExportedEngine(exported, referee, Decode())
     assert engine.one_pass(sources(seed), "odd", 5, True, None) == wanted
-    with pytest.raises(UserError, match="only with a referee"):
-        engine.one_pass(sources(seed), "odd", 5, False, None)
+    for judge, remedy in ((referee, "let it rescore"), (None, "export the whole run")):
+        with pytest.raises(UserError, match=remedy):
+            ExportedEngine(exported, judge, Decode()).one_pass(sources(seed), "odd", 5, False, None)
 
 
 def test_int8_is_close(tmp_path: Path, seed: int) -> None:
