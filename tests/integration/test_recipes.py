@@ -62,19 +62,28 @@ def test_iwslt14_words_are_counted_as_the_usual_data_count_them(tmp_path: Path, 
     assert load_config(RECIPES / "iwslt14-de-en.toml").text.normalise is False
 
 
-def test_wmt14(tmp_path: Path, emnat: Emnat) -> None:
-    pairs = [(target, source) for source, target in draw_pairs(150, seed=2)]
-    for side, language in enumerate(("en", "de")):
+@pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")], ids="-".join)
+def test_wmt14(tmp_path: Path, emnat: Emnat, languages: tuple[str, str]) -> None:
+    """Either direction, from a folder that holds the files of both."""
+    pairs = draw_pairs(150, seed=2)  # German, English
+    for side, language in enumerate(("de", "en")):
         for i, name in enumerate(("europarl-v7", "commoncrawl", "news-commentary-v9")):
             lines = "".join(f"{pair[side]}\n" for pair in pairs[i * 50 : i * 50 + 50])
             (tmp_path / f"{name}.de-en.{language}").write_text(lines, encoding="utf-8")
-        part = ("src", "ref")[side]
-        for name in (f"newstest2013-{part}.{language}.sgm", f"newstest2014-deen-{part}.{language}.sgm"):
-            write_segments(tmp_path / name, [pair[side] for pair in pairs[:4]])
-    emnat("prepare", RECIPES / "wmt14-en-de.toml", "run=run", "text.vocabulary=600", cwd=tmp_path)
-    facts = json.loads((tmp_path / "run" / "data" / "manifest.json").read_text())["facts"]
+        for part in ("src", "ref"):
+            write_segments(tmp_path / f"newstest2013-{part}.{language}.sgm", [pair[side] for pair in pairs[:4]])
+            write_segments(tmp_path / f"newstest2014-deen-{part}.{language}.sgm", [pair[side] for pair in pairs[4:9]])
+    recipe = RECIPES / f"wmt14-{'-'.join(languages)}.toml"
+    emnat("prepare", recipe, "run=run", "text.vocabulary=600", cwd=tmp_path)
+    data = tmp_path / "run" / "data"
+    facts = json.loads((data / "manifest.json").read_text())["facts"]
     assert facts["train"]["read"] == 150
-    assert facts["valid"]["pairs"] == facts["test"]["pairs"] == 4
+    assert (facts["valid"]["pairs"], facts["test"]["pairs"]) == (4, 5)
+    text = load_config(recipe).text
+    assert (text.source_language, text.target_language) == languages
+    side = ("de", "en").index(languages[0])
+    sources = (data / "test.source.txt").read_text(encoding="utf-8").splitlines()
+    assert sources == [pair[side] for pair in pairs[4:9]]
 
 
 def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat) -> None:
