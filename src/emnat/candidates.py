@@ -21,6 +21,7 @@ from emnat.data.store import Floats, Ints, write_header
 from emnat.decoding import Hypotheses, Translator
 from emnat.evaluation import log_probs_of_candidates
 from emnat.selection import CandidateScores
+from emnat.text.subwords import PAD
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Lists:
     def size(self) -> int:
         return int(self.log_probs.shape[1])
 
+    def best(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The first of each of some sources, padded, and its length."""
+        return self.sequences.padded(rows * self.size, self.sequences.longest(rows * self.size), PAD)
+
     def of(self, rows: Ints, device: torch.device) -> tuple[Tensor, Tensor]:
         """Tokens (B, K, T) and lengths (B, K) of some sources."""
         lists = (rows[:, None] * self.size + np.arange(self.size)).flatten()
@@ -90,6 +95,15 @@ class Candidates:
         lengths_NK = self.sequences.part(lists).lengths.reshape(-1, self.incumbent_column)
         incumbents_N = incumbents.part(range(rows.start, rows.stop)).lengths
         return np.concatenate([lengths_NK, incumbents_N[:, None]], axis=1)
+
+    def chosen(self, incumbents: Sequences, rows: slice, columns_B: Ints) -> tuple[Ints, Ints]:
+        """Of each of some sources the sequence in one column, padded, and its length."""
+        sources_B, kept_B = np.arange(rows.start, rows.stop), columns_B == self.incumbent_column
+        from_lists = self.sequences, sources_B * self.lists.size + np.where(kept_B, 0, columns_B)
+        sides = [from_lists, (incumbents, sources_B)]
+        size = max(sequences.longest(which) for sequences, which in sides)
+        (listed_BL, listed_B), (old_BL, old_B) = (sequences.padded(which, size, PAD) for sequences, which in sides)
+        return np.where(kept_B[:, None], old_BL, listed_BL), np.where(kept_B, old_B, listed_B)
 
     @property
     def incumbent_column(self) -> int:

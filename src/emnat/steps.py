@@ -208,8 +208,9 @@ def distill(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Targets:
             concatenate(parts, "train.target", folder)
         else:
             with SequenceWriter(folder, "train.target", vocabulary) as writer:
-                for i in range(0, len(lists.sequences), lists.size):
-                    writer.append(lists.sequences[i])
+                for start in range(0, len(corpus.sources), _PART):
+                    rows = np.arange(start, min(start + _PART, len(corpus.sources)))
+                    writer.extend_padded(*lists.best(rows))
         return {"length": Sequences(folder, "train.target").mean_length}
 
     return Targets(name, run.build(name, [teacher.artifact if lists is None else lists.artifact], make))
@@ -302,9 +303,7 @@ def select(
                 scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent.sequences, rows)
                 part_bounds = None if bounds is None else bounds.incumbent_quality[rows]
                 chosen[rows] = select_candidates(scores, lengths, run.config.em, part_bounds, column)
-                for i, choice in enumerate(chosen[rows].tolist(), start):
-                    kept = choice == column
-                    writer.append(incumbent.sequences[i] if kept else candidates.sequences[i * column + choice])
+                writer.extend_padded(*candidates.chosen(incumbent.sequences, rows, chosen[rows]))
         first = 0  # of a search: the best; draws have no order
         if run.config.em.candidates == "sample":
             first = candidates.scores.teacher[:, :column].argmax(axis=1)

@@ -45,13 +45,17 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
             lists = [corpus.truth.sequences[i] for i in range(PAIRS)]
             if column < BEAMS:
                 lists = [candidates.sequences[i] for i in rows]
-            longer = np.maximum(lengths_of(list(corpus.sources)), lengths_of(lists))
-            wanted = log_probs_of_pairs(steps.load(run, model), corpus.sources, lists, longer, "asked")
+            wanted = log_probs_of_pairs(steps.load(run, model), corpus.sources, lists, "asked")
             exists = np.isfinite(found[:, column]) & (lengths_of(lists) > 0)
             assert exists.mean() > 0.9
             assert found[exists, column] == pytest.approx(wanted[exists], abs=2e-3)
     lengths = candidates.lengths(corpus.truth.sequences, slice(4, 9))
     assert lengths[2].tolist() == [len(candidates.sequences[6 * BEAMS + k]) for k in range(BEAMS)] + [len(lists[6])]
+    columns = np.random.default_rng(BEAMS).integers(0, BEAMS + 1, PAIRS)
+    ids, lengths = candidates.chosen(corpus.truth.sequences, slice(4, PAIRS), columns[4:])
+    for i, column in enumerate(columns[4:], 4):
+        wanted = corpus.truth.sequences[i] if column == BEAMS else candidates.sequences[i * BEAMS + column]
+        assert ids[i - 4, : lengths[i - 4]].tolist() == wanted.tolist()
     assert np.allclose(scores.teacher, scores.quality, atol=0.1) == own_referee
 
 

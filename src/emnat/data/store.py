@@ -105,6 +105,10 @@ class SequenceWriter:
         self._offsets.write((self._total + np.cumsum(lengths, dtype=np.int64)).tobytes())
         self._count, self._total = self._count + len(lengths), self._total + len(ids)
 
+    def extend_padded(self, ids_BL: Ints, lengths_B: Ints) -> None:
+        """Several sequences, as `Sequences.padded` gives them."""
+        self.extend(ids_BL[np.arange(ids_BL.shape[1]) < lengths_B[:, None]], lengths_B)
+
     def __enter__(self) -> SequenceWriter:
         return self
 

@@ -22,28 +22,28 @@ _PART = 100_000  # sentences scored at once: a million lines take no more memory
 
 
 @torch.inference_mode()
-def log_probs_of_pairs(
-    scorer: Translator, sources: Sequence[Ints], targets: Sequence[Ints], lengths: Ints, name: str
-) -> Floats:
-    """log p(y|x) for every pair, in order; -inf for a pair with an empty side. `lengths`: of the longer side."""
+def log_probs_of_pairs(scorer: Translator, sources: Sequence[Ints], targets: Sequence[Ints], name: str) -> Floats:
+    """log p(y|x) for every pair, in order; -inf for a pair with an empty side."""
     result = np.full(len(sources), -np.inf)
-    present = np.flatnonzero((lengths_of(sources) > 0) & (lengths_of(targets) > 0))
+    source_lengths, target_lengths = lengths_of(sources), lengths_of(targets)
+
+    def score(indices: Ints) -> Floats:
+        longest = int(source_lengths[indices].max()), int(target_lengths[indices].max())
+        batch = collate(sources, targets, Planned(indices, *longest)).to(scorer.device)
+        assert not isinstance(scorer.model, ExportedStudent)  # it has no engine either
+        with world.autocast(scorer.device, scorer.precision):
+            log_probs: Floats = scorer.model.log_prob(*batch.tensors()).double().cpu().numpy()
+        return log_probs
+
+    present = np.flatnonzero((source_lengths > 0) & (target_lengths > 0))
+    longer = np.maximum(source_lengths, target_lengths)[present]
     with Work(name, len(present)) as work:
-        for rows in plan_decoding(lengths[present], partial(scorer.engine.scored_at_once, rows_each=1)):
-            for indices, log_probs in halved_until_it_fits(present[rows], partial(_score, scorer, sources, targets)):
+        for rows in plan_decoding(longer, partial(scorer.engine.scored_at_once, rows_each=1)):
+            for indices, log_probs in halved_until_it_fits(present[rows], score):
                 interrupt.stop_if_asked()
                 result[indices] = log_probs
                 work.advance(len(indices))
     return result
-
-
-def _score(scorer: Translator, sources: Sequence[Ints], targets: Sequence[Ints], indices: Ints) -> Floats:
-    longest = [max(len(side[i]) for i in indices) for side in (sources, targets)]
-    batch = collate(sources, targets, Planned(indices, *longest)).to(scorer.device)
-    assert not isinstance(scorer.model, ExportedStudent)  # it has no engine either
-    with world.autocast(scorer.device, scorer.precision):
-        log_probs: Floats = scorer.model.log_prob(*batch.tensors()).double().cpu().numpy()
-    return log_probs
 
 
 @torch.inference_mode()
@@ -91,8 +91,7 @@ def log_probs_of_lines(scorer: Translator, pairs: Iterable[tuple[str, str]], blo
             if longest > limit:
                 log.warning("line %d: %d tokens, but the model reads %d: scored -inf.", number, longest, limit)
                 targets[i] = targets[i][:0]
-        lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
-        yield from log_probs_of_pairs(scorer, sources, targets, lengths, "scoring").tolist()
+        yield from log_probs_of_pairs(scorer, sources, targets, "scoring").tolist()
 
 
 def multimodality(student: Translator, sources: Sequences, targets: Sequences, name: str) -> tuple[float, float]:
@@ -110,11 +109,9 @@ def ncm_of_outputs(student: Translator, sources: Sequence[Ints], outputs: Sequen
 
 def _sums(student: Translator, sources: Sequence[Ints], targets: Sequence[Ints], name: str) -> tuple[int, int, float]:
     """Sentences, tokens and log-probability of the pairs that the student can score."""
-    target_lengths = lengths_of(targets)
-    longer = np.maximum(lengths_of(sources), target_lengths)
-    log_probs = log_probs_of_pairs(student, sources, targets, longer, name)
+    log_probs = log_probs_of_pairs(student, sources, targets, name)
     present = np.isfinite(log_probs)
-    return int(present.sum()), int(target_lengths[present].sum()), float(log_probs[present].sum())
+    return int(present.sum()), int(lengths_of(targets)[present].sum()), float(log_probs[present].sum())
 
 
 def _cm_and_ncm(sentences: int, tokens: int, log_prob: float) -> tuple[float, float]:

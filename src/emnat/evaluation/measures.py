@@ -86,8 +86,7 @@ def validation_score(
     count = min(count, len(sentences.sources))
     sources, targets = ([ids[i] for i in range(count)] for ids in (sentences.source_ids, sentences.target_ids))
     if by == "loss":
-        lengths = np.array([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)])
-        log_probs = log_probs_of_pairs(translator, sources, targets, lengths, "validating")
+        log_probs = log_probs_of_pairs(translator, sources, targets, "validating")
         log_probs = np.nan_to_num(log_probs, nan=-np.inf)  # a broken model must not look like a good one
         scored = [i for i in range(count) if len(sources[i]) and len(targets[i])]
         return float(log_probs[scored].sum() / max(1, sum(len(targets[i]) for i in scored)))
