@@ -65,6 +65,22 @@ def test_europarl() -> None:
     assert f"teacher took {ms_of_larger['beam_5']:.2f}" in README
 
 
+def test_europarl_of_882069_pairs() -> None:
+    run = record("europarl-882k/first-iteration.json")
+    (first,) = run["iterations"]
+    bleu, ms = first["bleu"], run["latency_ms"]
+    stated = line_with(README, "With all 882,069 pairs")
+    for words, score in {
+        "teacher": first["teacher_bleu"],
+        "NAT baseline": bleu["argmax"],
+        "+ ODD": bleu["odd"],
+        "post-de-duplication": bleu["dedup"],
+        "nine lengths rescored": bleu["odd_9"],
+    }.items():
+        assert f"{words} {score:.2f}" in stated
+    assert f"at {ms['beam_5']:.1f}, {ms['odd']:.2f} and {ms['odd_9']:.2f} ms" in stated
+
+
 def test_multi30k() -> None:
     seeds = record("multi30k/seeds.json")
     first = [seed["report"]["iterations"][0] for seed in seeds]
