@@ -35,7 +35,7 @@ def convergence_svg(results: RunResults) -> str:
     modality.set_title("Multi-modality (NCM)")
     for axes in (students, teachers, modality):
         axes.set_xlabel("EM iteration t")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # of one iteration, "1"
         axes.margins(0.12, 0.15)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
