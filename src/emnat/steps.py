@@ -339,6 +339,7 @@ def measure(
         rows, outputs = measure_student(translator, corpus.test, lowercase)
         valid = validation_score(translator, corpus.valid, len(corpus.valid.sources), run.config.em.measure, lowercase)
         result: dict[str, Any] = {"validation": valid, "cm": cm, "ncm": ncm, "student": rows}
+        result |= {"hardware": world.describe(translator.device), "torch": torch.__version__}
         if teacher is not None:
             author = load(run, teacher)
             result["teacher"], teacher_outputs = measure_teacher(author, corpus.test, lowercase)

@@ -67,6 +67,16 @@ def test_report_json(finished: Path, emnat: Emnat) -> None:
     assert report["gap_closed"]["+ EM + ODD"] == pytest.approx(come / gap)
 
 
+def test_report_of_a_run_under_way(finished: Path, emnat: Emnat, tmp_path: Path) -> None:
+    """Nothing has been timed yet; what measured, and where, is known all the same."""
+    shutil.copytree(finished / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/model")
+    report = json.loads(emnat("report", "run", "--json", cwd=tmp_path).stdout)
+    assert (report["final"], report["latency_ms"]) == (None, {})
+    assert report["hardware"].startswith("cpu (")
+    assert report["versions"]["torch"] == torch.__version__
+
+
 def test_report_page_is_self_contained(finished: Path, emnat: Emnat) -> None:
     emnat("report", "run", "--page", "page.html", cwd=finished)
     page = (finished / "page.html").read_text()

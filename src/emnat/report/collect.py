@@ -73,10 +73,16 @@ class RunResults:
         return _read_latency(self.run.artifact("larger/model"))
 
     @property
+    def machine(self) -> dict[str, str | None]:
+        """The hardware and the PyTorch that measured; runs of an older emnat noted them beside latencies only."""
+        noted = [*self.latency.values(), self.stages[-1].measures]
+        return {key: next((entry[key] for entry in noted if key in entry), None) for key in ("hardware", "torch")}
+
+    @property
     def versions(self) -> dict[str, str | None]:
         """Of the programs that measured."""
         emnat = read_manifest(self.run.artifact(f"{self.stages[-1].name}/measures")).emnat
-        return {"emnat": emnat, "torch": next((entry["torch"] for entry in self.latency.values()), None)}
+        return {"emnat": emnat, "torch": self.machine["torch"]}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -86,7 +92,7 @@ class RunResults:
             "signature": self.signature,
             "latency_ms": {name: entry["ms"] for name, entry in self.latency.items()},
             "latency_ms_of_larger": {name: entry["ms"] for name, entry in self.latency_of_larger.items()},
-            "hardware": next((entry["hardware"] for entry in self.latency.values()), None),
+            "hardware": self.machine["hardware"],
             "seed": self.run.config.seed,
             "seconds": seconds_of(self.run),
             "versions": self.versions,
