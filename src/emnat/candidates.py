@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -96,7 +97,7 @@ class Candidates:
         incumbents_N = incumbents.part(range(rows.start, rows.stop)).lengths
         return np.concatenate([lengths_NK, incumbents_N[:, None]], axis=1)
 
-    def chosen(self, incumbents: Sequences, rows: slice, columns_B: Ints) -> tuple[Ints, Ints]:
+    def in_columns(self, incumbents: Sequences, rows: slice, columns_B: Ints) -> tuple[Ints, Ints]:
         """Of each of some sources the sequence in one column, padded, and its length."""
         sources_B, kept_B = np.arange(rows.start, rows.stop), columns_B == self.incumbent_column
         from_lists = self.sequences, sources_B * self.lists.size + np.where(kept_B, 0, columns_B)
@@ -115,6 +116,15 @@ class Candidates:
         assert self.scores.quality is not None
         quality: Floats = self.scores.quality[:, self.incumbent_column]
         return quality
+
+
+def are_same(some: tuple[Ints, Ints], others: tuple[Ints, Ints]) -> npt.NDArray[np.bool_]:
+    """Which rows hold the same sequence, (B,); padded ids and lengths."""
+    (ids_BL, lengths_B), (other_ids_BL, other_lengths_B) = some, others
+    size = min(ids_BL.shape[1], other_ids_BL.shape[1])  # sequences of one length fit into both
+    same_B: npt.NDArray[np.bool_] = (ids_BL[:, :size] == other_ids_BL[:, :size]).all(axis=1)
+    same_B &= lengths_B == other_lengths_B
+    return same_B
 
 
 def join_scores(parts: Sequence[Path], folder: Path, shape: tuple[int, int, int]) -> None:

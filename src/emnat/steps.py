@@ -25,6 +25,7 @@ from emnat.candidates import (
     Candidates,
     Lists,
     Quality,
+    are_same,
     complete,
     join_scores,
     padded,
@@ -295,21 +296,24 @@ def select(
     name = f"{stage}/targets"
 
     def make(folder: Path) -> dict[str, Any]:
-        column = candidates.incumbent_column
-        chosen = np.empty(len(corpus.sources), np.int16)
+        column, count = candidates.incumbent_column, len(corpus.sources)
+        changed = kept = 0  # by what was chosen, not by its column: the incumbent may stand in the list as well
         with SequenceWriter(folder, "train.target", len(corpus.pipeline.vocabulary)) as writer:
-            for start in range(0, len(chosen), _PART):
-                rows = slice(start, min(start + _PART, len(chosen)))
+            for start in range(0, count, _PART):
+                rows = slice(start, min(start + _PART, count))
                 scores, lengths = candidates.scores.of(rows), candidates.lengths(incumbent.sequences, rows)
                 part_bounds = None if bounds is None else bounds.incumbent_quality[rows]
-                chosen[rows] = select_candidates(scores, lengths, run.config.em, part_bounds, column)
-                writer.extend_padded(*candidates.chosen(incumbent.sequences, rows, chosen[rows]))
-        first = 0  # of a search: the best; draws have no order
-        if run.config.em.candidates == "sample":
-            first = candidates.scores.teacher[:, :column].argmax(axis=1)
+                in_columns = partial(candidates.in_columns, incumbent.sequences, rows)
+                chosen = in_columns(select_candidates(scores, lengths, run.config.em, part_bounds, column))
+                writer.extend_padded(*chosen)
+                best = np.zeros(len(lengths), np.int64)  # of a search the first; draws have no order
+                if run.config.em.candidates == "sample":
+                    best = scores.teacher[:, :column].argmax(axis=1)
+                changed += int((~are_same(chosen, in_columns(best))).sum())
+                kept += int(are_same(chosen, in_columns(np.full_like(best, column))).sum())
         return {
-            "not the teacher's best": float((chosen != first).mean()),
-            "kept incumbent": float((chosen == column).mean()),
+            "not the teacher's best": changed / count,
+            "kept incumbent": kept / count,
             "length": Sequences(folder, "train.target").mean_length,
         }
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from emnat import steps
+from emnat.artifacts import read_facts
 from emnat.config import build_config
 from emnat.data import grammar
 from emnat.data.store import lengths_of
@@ -52,11 +53,31 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
     lengths = candidates.lengths(corpus.truth.sequences, slice(4, 9))
     assert lengths[2].tolist() == [len(candidates.sequences[6 * BEAMS + k]) for k in range(BEAMS)] + [len(lists[6])]
     columns = np.random.default_rng(BEAMS).integers(0, BEAMS + 1, PAIRS)
-    ids, lengths = candidates.chosen(corpus.truth.sequences, slice(4, PAIRS), columns[4:])
+    ids, lengths = candidates.in_columns(corpus.truth.sequences, slice(4, PAIRS), columns[4:])
     for i, column in enumerate(columns[4:], 4):
         wanted = corpus.truth.sequences[i] if column == BEAMS else candidates.sequences[i * BEAMS + column]
         assert ids[i - 4, : lengths[i - 4]].tolist() == wanted.tolist()
     assert np.allclose(scores.teacher, scores.quality, atol=0.1) == own_referee
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_facts_about_targets_go_by_what_they_say(tmp_path: Path, bounded: bool) -> None:
+    """Where the incumbent is the teacher's best, a target that is the one is the other, in whatever column it stood."""
+    run = tiny_run(tmp_path, "beam", steps_of_training=60)
+    corpus = steps.prepare(run)
+    teacher = steps.train_teacher(run, corpus, "free-1", corpus.truth, None)
+    distilled = steps.distill(run, corpus, "free-1", teacher)
+    student = steps.train_student(run, corpus, "free-1", distilled, None)
+    candidates = steps.propose(run, corpus, "free-1", teacher, student, distilled)
+    candidates = steps.judge(run, corpus, "free-1", candidates, distilled, teacher, teacher)
+    targets = steps.select(run, corpus, "free-2", candidates, distilled, candidates if bounded else None)
+    facts = read_facts(targets.folder)
+    both = zip(targets.sequences, distilled.sequences, strict=True)
+    same = np.mean([ours.tolist() == theirs.tolist() for ours, theirs in both])
+    assert same > 0
+    assert bounded or same < 1
+    assert facts["kept incumbent"] == pytest.approx(same)
+    assert facts["not the teacher's best"] == pytest.approx(1 - same)
 
 
 def test_one_search_serves_both_steps(tmp_path: Path) -> None:
