@@ -22,14 +22,20 @@ except ImportError:  # no Triton here
     odd_kernels = None  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
+_HOPELESS = -1e30  # in place of -inf: worse than every real score, and better than what is forbidden
 
 
 def odd_decode(log_probs_BTV: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
     """Best tokens (B, T), 0 after each length, and their summed scores (B,).
 
     Works on the scores of any model: log-probabilities, or logits, since normalisers are the same for every path.
-    On a GPU it does not wait for the device.
+    On a GPU it does not wait for the device. Where labels have no chance at all (-inf) and no sequence can be written,
+    one without equal neighbours comes with the score -inf.
     """
+    if log_probs_BTV.dim() != 3 or lengths_B.shape != log_probs_BTV.shape[:1]:
+        found = f"{tuple(log_probs_BTV.shape)} and {tuple(lengths_B.shape)}"
+        raise UserError(f"ODD takes scores of the shape (B, T, V) and lengths of the shape (B,): {found} were given.")
+    log_probs_BTV = log_probs_BTV.detach()
     labels = log_probs_BTV.shape[2]
     if labels < 2 and bool((lengths_B > 1).any()):
         raise UserError("ODD needs at least 2 labels: with 1, every sequence of two positions repeats itself.")
@@ -43,7 +49,8 @@ def best_path(scores_BTR: Tensor, labels_BTR: Tensor, lengths_B: Tensor) -> tupl
 
     In numpy, whose calls on small arrays take a fraction of the time of PyTorch's.
     """
-    scores, labels, lengths = (part.cpu().numpy() for part in (scores_BTR, labels_BTR, lengths_B))
+    wide_BTR = scores_BTR.float() if scores_BTR.dtype.itemsize < 4 else scores_BTR
+    scores, labels, lengths = (part.cpu().numpy() for part in (wide_BTR, labels_BTR, lengths_B))
     inside = np.arange(labels.shape[1]) < lengths[:, None]
     repeats = ((labels[:, 1:, 0] == labels[:, :-1, 0]) & inside[:, 1:]).any(1)
     tokens = np.where(inside, labels[..., 0], 0)
@@ -60,7 +67,8 @@ def _viterbi(scores_BTR: Array, labels_BTR: Array, inside_BT: Array) -> tuple[Ar
     # Past the end of a sentence a path stays on its rank at no cost, so that walking back finds it again.
     forbidden = np.where(inside_BT[:, 1:, None, None], forbidden, ~np.eye(ranks, dtype=bool))
     cost = np.where(forbidden, -np.inf, 0.0).astype(scores_BTR.dtype).transpose(1, 0, 2, 3)  # T-1, B, R', R
-    gain = np.where(inside_BT[..., None], scores_BTR, 0.0).astype(scores_BTR.dtype).transpose(1, 0, 2)  # T, B, R
+    gain = np.where(inside_BT[..., None], np.maximum(scores_BTR, _HOPELESS), 0.0).astype(scores_BTR.dtype)
+    gain = gain.transpose(1, 0, 2)  # T, B, R
 
     best_BR = gain[0]
     came_from = np.empty((length - 1, batch, ranks), np.intp)
@@ -75,4 +83,5 @@ def _viterbi(scores_BTR: Array, labels_BTR: Array, inside_BT: Array) -> tuple[Ar
     for t in range(length - 2, -1, -1):
         rank_TB[t] = came_from[t, rows, rank_TB[t + 1]]
     tokens_BT = np.take_along_axis(labels_BTR, rank_TB.T[..., None], axis=2)[..., 0]
-    return np.where(inside_BT, tokens_BT, 0), best_BR.max(-1)
+    best_B = best_BR.max(-1)
+    return np.where(inside_BT, tokens_BT, 0), np.where(best_B <= _HOPELESS / 2, -np.inf, best_B)

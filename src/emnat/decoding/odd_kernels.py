@@ -89,6 +89,12 @@ def _arrive(b0, b1, b2, p0, p1, p2, label):
 
 
 @triton.jit
+def _score(place):
+    """-inf is for what is forbidden (see odd.py)."""
+    return tl.maximum(tl.load(place), -1e30)
+
+
+@triton.jit
 def _best_path_kernel(scores, labels, lengths, tokens, score, came_from, size, block: tl.constexpr):
     """One sentence. The Viterbi recursion runs in registers; where it came from is kept as 2 bits a rank."""
     row = tl.program_id(0).to(tl.int64)
@@ -105,11 +111,11 @@ def _best_path_kernel(scores, labels, lengths, tokens, score, came_from, size, b
     if repeats == 0:  # the best labels are the best path
         tl.store(score + row, tl.sum(tl.load(scores + t * 3, mask=t < length, other=0.0), 0))
     else:
-        b0, b1, b2 = tl.load(scores), tl.load(scores + 1), tl.load(scores + 2)
+        b0, b1, b2 = _score(scores), _score(scores + 1), _score(scores + 2)
         p0, p1, p2 = tl.load(labels), tl.load(labels + 1), tl.load(labels + 2)
         for i in range(1, length):
             n0, n1, n2 = tl.load(labels + i * 3), tl.load(labels + i * 3 + 1), tl.load(labels + i * 3 + 2)
-            s0, s1, s2 = tl.load(scores + i * 3), tl.load(scores + i * 3 + 1), tl.load(scores + i * 3 + 2)
+            s0, s1, s2 = _score(scores + i * 3), _score(scores + i * 3 + 1), _score(scores + i * 3 + 2)
             c0, r0 = _arrive(b0, b1, b2, p0, p1, p2, n0)
             c1, r1 = _arrive(b0, b1, b2, p0, p1, p2, n1)
             c2, r2 = _arrive(b0, b1, b2, p0, p1, p2, n2)
@@ -121,7 +127,8 @@ def _best_path_kernel(scores, labels, lengths, tokens, score, came_from, size, b
         rank = tl.where(b1 > total, 1, rank)
         total = tl.maximum(total, b1)
         rank = tl.where(b2 > total, 2, rank)
-        tl.store(score + row, tl.maximum(total, b2))
+        total = tl.maximum(total, b2)
+        tl.store(score + row, tl.where(total <= -5e29, float("-inf"), total))
         for back in range(1, length + 1):
             i = length - back
             tl.store(tokens + i, tl.load(labels + i * 3 + rank))

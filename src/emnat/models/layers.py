@@ -22,10 +22,6 @@ try:
 except ImportError:  # no Triton here
     attention_kernels = loss_kernels = sentence_attention = None  # type: ignore[assignment]
 
-# Of PyTorch's three kinds of attention on a GPU, the memory-efficient one is the fastest for sentences (docs/log.md).
-torch.backends.cuda.enable_cudnn_sdp(False)
-torch.backends.cuda.enable_flash_sdp(False)
-
 _FEW_STATES = 8  # up to so many, a CPU multiplies the vocabulary's matrix from the left up to three times as fast
 
 
@@ -286,6 +282,15 @@ def split_heads(x_NTD: Tensor, heads: int) -> Tensor:
 def merge_heads(output: nn.Linear, x_NHTd: Tensor) -> Tensor:
     merged: Tensor = output(x_NHTd.transpose(1, 2).flatten(2))
     return merged
+
+
+def choose_attention() -> None:
+    """Of PyTorch's kinds on a GPU, the memory-efficient one: for sentences it is the fastest (docs/log.md).
+
+    This holds for the whole process, so only those who make a model have it, not those who import a decoder for theirs.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_flash_sdp(False)
 
 
 def initialise(module: nn.Module) -> None:

@@ -19,6 +19,7 @@ from emnat.models.layers import (
     Memory,
     TokenLoss,
     attention_bias,
+    choose_attention,
     initialise,
     sequence_log_prob,
     without,
@@ -41,6 +42,7 @@ class NAT(nn.Module):
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
         self.token_loss = TokenLoss()
         initialise(self)
+        choose_attention()
 
     def loss(
         self,

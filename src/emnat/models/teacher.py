@@ -20,6 +20,7 @@ from emnat.models.layers import (
     Memory,
     TokenLoss,
     attention_bias,
+    choose_attention,
     initialise,
     reads_elsewhere,
     sequence_log_prob,
@@ -42,6 +43,7 @@ class Teacher(nn.Module):
         self.norm = nn.LayerNorm(settings.hidden) if settings.norm == "pre" else nn.Identity()
         self.token_loss = TokenLoss()
         initialise(self)
+        choose_attention()
 
     def loss(
         self,

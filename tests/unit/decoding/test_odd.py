@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -23,6 +25,13 @@ def brute_force(scores_TV: torch.Tensor) -> float:
     )
 
 
+def test_importing_it_leaves_pytorch_as_it_is() -> None:
+    """Whoever decodes for models of another kind keeps the kinds of attention that they use."""
+    asked = "torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.cudnn_sdp_enabled()"
+    program = f"import torch; from emnat.decoding import odd_decode; assert {asked}"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_finds_the_optimum(data: st.DataObject) -> None:
@@ -38,6 +47,35 @@ def test_finds_the_optimum(data: st.DataObject) -> None:
         assert sum(float(scores_TV[t, tokens[t]]) for t in range(size)) == pytest.approx(best)
         assert all(a != b for a, b in itertools.pairwise(tokens[:size]))
         assert tokens[size:] == [0] * (length - size)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 5), st.floats(0.1, 0.9), st.integers(0, 2**31))
+def test_labels_without_a_chance(labels: int, length: int, share: float, seed: int) -> None:
+    """Equal neighbours are worse than anything else, however little is left."""
+    torch.manual_seed(seed)
+    scores_TV = torch.randn(length, labels).masked_fill(torch.rand(length, labels) < share, -torch.inf)
+    tokens_BT, best_B = odd_decode(scores_TV[None], torch.tensor([length]))
+    assert best_B.item() == pytest.approx(brute_force(scores_TV))
+    assert all(a != b for a, b in itertools.pairwise(tokens_BT[0].tolist()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_numbers_of_any_width_and_with_gradients(dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    scores_BTV = torch.randn(3, 6, 9).to(dtype).requires_grad_()
+    lengths_B = torch.tensor([6, 2, 4])
+    tokens_BT, best_B = odd_decode(scores_BTV, lengths_B)
+    wanted_BT, wanted_B = odd_decode(scores_BTV.detach().double(), lengths_B)
+    assert torch.equal(tokens_BT, wanted_BT)
+    assert torch.allclose(best_B.double(), wanted_B)
+
+
+@pytest.mark.parametrize("shapes", [((4, 9), (4,)), ((2, 4, 9), (3,)), ((2, 4, 9), ())])
+def test_other_shapes_are_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    scores, lengths = shapes
+    with pytest.raises(UserError, match=r"of the shape \(B, T, V\)"):
+        odd_decode(torch.zeros(scores), torch.ones(lengths, dtype=torch.long))
 
 
 def test_two_labels_alternate() -> None:
