@@ -30,29 +30,32 @@ class Claim:
     found: Comparison
 
 
+def chosen_name(results: RunResults) -> str:
+    """Of the chosen student: where the first iteration is the best, there is nothing that EM has added."""
+    return "NAT baseline" if (results.final or results.stages[-1]) is results.baseline else "+ EM"
+
+
 def ladder(results: RunResults) -> list[System]:
     """From the baseline to the best, one step at a time."""
     final, rescored = results.final or results.stages[-1], f"odd_{results.run.config.decode.length_candidates}"
-    steps = [
-        System("NAT baseline", results.baseline, "argmax"),
-        System("+ EM", final, "argmax"),
-        System("+ EM + ODD", final, "odd"),
-        System("+ EM + ODD, rescored", final, rescored),
-    ]
+    name, steps = chosen_name(results), [System("NAT baseline", results.baseline, "argmax")]
+    if final is not results.baseline:
+        steps.append(System(name, final, "argmax"))
+    steps += [System(f"{name} + ODD", final, "odd"), System(f"{name} + ODD, rescored", final, rescored)]
     if results.larger:
-        steps.append(System("+ EM + ODD, rescored, larger student", results.larger, rescored))
+        steps.append(System(f"{name} + ODD, rescored, larger student", results.larger, rescored))
     return [step for step in steps if step.decoder in step.stage.measures["student"]]
 
 
 def claims(results: RunResults) -> list[Claim]:
     """Each step of the ladder against the one before, and ODD against post-de-duplication."""
     steps, candidates = ladder(results), results.run.config.decode.length_candidates
-    pairs = list(pairwise(steps))
+    pairs, name = list(pairwise(steps)), chosen_name(results)
     final = results.final or results.stages[-1]
     for suffix, note in (("", ""), (f"_{candidates}", ", rescored")):
         if f"odd{suffix}" in final.measures["student"]:
-            dedup = System(f"+ EM + post-de-duplication{note}", final, f"dedup{suffix}")
-            pairs.append((dedup, System(f"+ EM + ODD{note}", final, f"odd{suffix}")))
+            dedup = System(f"{name} + post-de-duplication{note}", final, f"dedup{suffix}")
+            pairs.append((dedup, System(f"{name} + ODD{note}", final, f"odd{suffix}")))
     references, lowercase = results.test_text()[1], results.run.config.evaluate.lowercase
     found = []
     for before, after in pairs:
@@ -62,10 +65,10 @@ def claims(results: RunResults) -> list[Claim]:
 
 
 def gap_closed(results: RunResults) -> dict[str, float]:
-    """The share of the way from the baseline, in one pass, to the teacher that each step has come."""
+    """The share of the way from the baseline, in one pass, up to the teacher that each step has come."""
     baseline, *others = ladder(results)
     gap = results.baseline.row()["teacher_bleu"] - baseline.bleu
-    return {step.name: (step.bleu - baseline.bleu) / gap for step in others} if gap else {}
+    return {step.name: (step.bleu - baseline.bleu) / gap for step in others} if gap > 0 else {}
 
 
 def claims_as_json(results: RunResults, made: list[Claim]) -> dict[str, Any]:

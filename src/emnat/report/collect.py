@@ -61,6 +61,16 @@ class RunResults:
         return reported_set(self.run.artifact("data"))
 
     @property
+    def set_in_words(self) -> str:
+        return "test set" if self.reported_set == "test" else "validation set"
+
+    @property
+    def caveat(self) -> str:
+        if self.reported_set == "test":
+            return ""
+        return "There is no test set: the student was chosen by these very sentences, so expect less of others."
+
+    @property
     def signature(self) -> str:
         return str(self.baseline.measures["student"]["argmax"]["signature"])
 
@@ -171,8 +181,9 @@ def write_results_file(results: RunResults) -> None:
                             | {"model": model, "decoder": decoder, "metric": metric, "value": value}
                             | {"signature": signatures.get(metric)}
                         )
-    for decoder, entry in results.latency.items():
-        lines.append({"stage": "model", "decoder": decoder, "metric": "latency_ms", "value": entry["ms"]} | entry)
+    for model, latency in (("model", results.latency), ("larger/model", results.latency_of_larger)):
+        for decoder, entry in latency.items():
+            lines.append({"stage": model, "decoder": decoder, "metric": "latency_ms", "value": entry["ms"]} | entry)
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_atomically(results.run.directory / "results.jsonl", text.encode())
 

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from emnat._version import __version__
-from emnat.artifacts import write_atomically
+from emnat.artifacts import read_facts, write_atomically
 from emnat.report.claims import Claim, gap_closed
 from emnat.report.collect import RunResults, label
 from emnat.report.tables import main_table, number, timing_note
@@ -18,12 +18,14 @@ h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top:
 table { border-collapse: collapse; width: 100%; margin: 0.6rem 0 1.4rem; }
 th, td { text-align: left; padding: 0.28rem 0.7rem; border-bottom: 1px solid #e3e3e3; vertical-align: top; }
 th { font-weight: 600; border-bottom: 2px solid #bbb; } td.number, th.number { text-align: right; white-space: nowrap; }
-td.name { white-space: nowrap; width: 11rem; color: #555; } 
+td.name { white-space: nowrap; width: 15rem; color: #555; } 
 tr.source td { color: #1f6f8b; } tr.truth td { color: #8b5a1f; }
 mark { background: #ffd9d1; padding: 0 0.1rem; border-radius: 2px; }
 svg { width: 100%; height: auto; }
+@media (max-width: 48rem) { table { display: block; overflow-x: auto; } td.name { width: auto; } }
 """
 _EXAMPLES = 6
+_DECODERS = {"argmax": "argmax", "dedup": "post-de-duplication", "odd": "ODD"}
 
 
 def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
@@ -33,22 +35,26 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
     parts = [
         f"<h1>{escape(results.run.directory.resolve().name)}</h1>",
         f"<p class=note>EM training of a one-pass translation model · seed {config.seed} · rule {config.em.rule} · "
-        f"emnat {__version__}{'' if results.final else ' · <b>not finished</b>'}</p>",
-        "<h2>Results</h2>",
+        f"emnat {__version__}{'' if results.final else ' · <b>not finished</b>'}<br>"
+        f"{escape(_what_was_trained(results))}</p>",
+        f"<h2>Results on the {results.set_in_words}</h2>",
+        f"<p class=note>{results.caveat}</p>" if results.caveat else "",
         _table(*main_table(results)),
         f"<p class=note>BLEU: {escape(results.signature)}. {escape(timing_note(results))}</p>",
         "<h2>Better than the step before?</h2>",
         _claims_table(results, made),
-        "<p class=note>p: paired bootstrap on the test set, 1,000 samples. The gap: from the baseline, in one pass, "
-        "to the teacher.</p>",
+        "<p class=note>p: paired bootstrap, 1,000 samples. The gap: from the baseline in one pass to the teacher.</p>",
         "<h2>Convergence</h2>",
         convergence_svg(results),
         _convergence_table(results),
+        "<p class=note>NCM: how hard the student finds what it was taught, -log p a token (of unseen sources: what its "
+        "teacher writes for them). Bounded: only targets that the first teacher finds no worse than those before.</p>",
         "<h2>How the training targets change</h2>",
         "<p class=note>What the student was taught for one source, iteration by iteration.</p>",
         *(_target_table(rows) for rows in results.changing_targets(_EXAMPLES)),
         "<h2>The decoders side by side</h2>",
-        "<p class=note>Test sentences on which they differ. Marked: a word that repeats the one before it.</p>",
+        f"<p class=note>Sentences of the {results.set_in_words} on which they differ, outputs as the models write them "
+        "(tokenised). Marked: a word that repeats the one before it.</p>",
         *_decoder_tables(results),
     ]
     title = escape(f"emnat: {results.run.directory.resolve().name}")
@@ -57,6 +63,18 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
         f"<title>{title}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
     )
     write_atomically(path, page.encode())
+
+
+def _what_was_trained(results: RunResults) -> str:
+    config, data = results.run.config, read_facts(results.run.artifact("data"))
+    models = {"teacher": config.teacher, "student": config.student, "larger student": config.larger_student}
+    sizes = (
+        f"{name}: {model.encoder_layers}+{model.decoder_layers} layers of {model.hidden}, "
+        f"{model.training.steps:,} steps of {model.training.tokens * model.training.accumulate:,} tokens"
+        for name, model in models.items()
+        if model is not None
+    )
+    return f"{data['train']['kept']:,} pairs, {data['vocabulary']:,} pieces · {' · '.join(sizes)}"
 
 
 def _convergence_table(results: RunResults) -> str:
@@ -95,9 +113,9 @@ def _decoder_tables(results: RunResults) -> list[str]:
     final = results.final or results.stages[-1]
     sources, references = results.test_text()
     columns = [("AR teacher, t = 1", results.outputs(results.baseline, _beam(results)))]
-    columns += [(f"baseline, {d}", results.outputs(results.baseline, d)) for d in ("argmax", "dedup", "odd")]
+    columns += [(f"baseline, {name}", results.outputs(results.baseline, d)) for d, name in _DECODERS.items()]
     if final is not results.baseline:
-        columns += [(f"t = {final.t}, {d}", results.outputs(final, d)) for d in ("argmax", "dedup", "odd")]
+        columns += [(f"t = {final.t}, {name}", results.outputs(final, d)) for d, name in _DECODERS.items()]
     rescored = f"odd_{results.run.config.decode.length_candidates}"
     if rescored in final.measures["student"]:
         columns.append((f"t = {final.t}, ODD, rescored", results.outputs(final, rescored)))

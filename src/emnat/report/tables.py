@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from emnat.report.claims import Claim, gap_closed
+from emnat.report.claims import Claim, chosen_name, gap_closed
 from emnat.report.collect import RunResults, Stage, label
 
 
@@ -29,19 +29,18 @@ class MainRow:
 
 
 def main_rows(results: RunResults) -> list[MainRow]:
-    """Teacher, baseline, +EM, post-de-duplication, +ODD, larger (the paper's Tables 3, 4 and dedup)."""
+    """Teacher; baseline and + EM, each with every decoder; larger student (the paper's Tables 3, 4 and 7)."""
     final = results.final or results.stages[-1]
     teacher_bleu = results.baseline.row()["teacher_bleu"]
     beam = _beam(results.latency)
     teacher_ms = _ms(results.latency, beam)
     speed_up = None if teacher_ms is None else 1.0
     rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, ms=teacher_ms, speed_up=speed_up)]
-    rows.append(_student_row(results, results.baseline, "argmax", "NAT baseline (distilled)"))
-    rows.append(_student_row(results, final, "argmax", f"+ EM (t = {final.t})"))
-    rows.append(_student_row(results, final, "dedup", "+ EM + post-de-duplication"))
-    rows.append(_student_row(results, final, "odd", "+ EM + ODD"))
+    rows += _decoder_rows(results, results.baseline, "NAT baseline", " (distilled)")
+    if final is not results.baseline:
+        rows += _decoder_rows(results, final, "+ EM", f" (t = {final.t})")
     if results.larger:
-        rows.append(_student_row(results, results.larger, "odd", "+ EM + ODD, larger student"))
+        rows.append(_student_row(results, results.larger, "odd", f"{chosen_name(results)} + ODD, larger student"))
     return rows
 
 
@@ -69,6 +68,8 @@ def print_tables(results: RunResults, made: list[Claim], console: Console) -> No
     console.print(_convergence_table(results))
     console.print(_claims_table(results, made))
     console.print(f"BLEU: {results.signature}. {timing_note(results)}".rstrip(), style="dim")
+    if results.caveat:
+        console.print(results.caveat, style="yellow")
     if not results.final:
         console.print("This run is not finished; 'emnat train' goes on with it.", style="yellow")
 
@@ -88,7 +89,7 @@ def timing_note(results: RunResults) -> str:
 
 def _printed_main_table(results: RunResults) -> Table:
     head, lines = main_table(results)
-    table = Table(title=f"Results on the {results.reported_set} set ({results.run.directory})")
+    table = Table(title=f"Results on the {results.set_in_words} ({results.run.directory})")
     table.add_column(head[0], overflow="fold")  # in a narrow terminal, no word is cut off
     for heading in head[1:]:
         table.add_column(heading, justify="right")
@@ -130,6 +131,11 @@ def _claims_table(results: RunResults, made: list[Claim]) -> Table:
         change = f"{found.before:.2f} → {found.after:.2f}"
         table.add_row(claim.better, claim.than, change, found.shown, "" if share is None else f"{share:.0%}")
     return table
+
+
+def _decoder_rows(results: RunResults, stage: Stage, name: str, note: str) -> list[MainRow]:
+    decoders = {"argmax": name + note, "dedup": f"{name} + post-de-duplication", "odd": f"{name} + ODD"}
+    return [_student_row(results, stage, decoder, text) for decoder, text in decoders.items()]
 
 
 def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> MainRow:
