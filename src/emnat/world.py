@@ -26,6 +26,11 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def cores() -> int:
+    """Those that this process may use: a job may own a few of a large machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """PyTorch has a type of its own for a GPU's memory, but none for the machine's."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

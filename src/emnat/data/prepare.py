@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from emnat import interrupt
+from emnat import interrupt, world
 from emnat.config import Config, Data, Files, Text
 from emnat.data.store import Ints, Sequences, SequenceWriter
 from emnat.errors import UserError
+from emnat.progress import log
 from emnat.text import TextPipeline, Vocabulary, read_lines, read_pairs, train_vocabulary
 from emnat.text.corpus import Pair
 from emnat.text.pipeline import VOCABULARY_FILE, LineProcessor
-from emnat.world import derive_seed
 
 _HELD_OUT = "held-out.jsonl"
+_MOST_WORKERS = 32  # they are fed by one process
 _BLOCK = 50_000  # pairs handed to the tokenising processes at once
 
 
@@ -54,10 +55,12 @@ def prepare_corpus(config: Config, folder: Path) -> dict[str, Any]:
         lambda: itertools.chain(read_lines(folder / "train.source.txt"), read_lines(folder / "train.target.txt")),
         config.text.subwords,
         config.text.vocabulary,
-        derive_seed("vocabulary", config.seed),
+        world.derive_seed("vocabulary", config.seed),
     )
     (folder / VOCABULARY_FILE).write_bytes(serialized)
     pipeline = TextPipeline(config.text, Vocabulary(serialized, str(folder / VOCABULARY_FILE)))
+    if len(pipeline.vocabulary) < config.text.vocabulary:
+        log.info("vocabulary: %d pieces are all that this text gives.", len(pipeline.vocabulary))
     counts["too many tokens"] = _encode_training_text(pipeline, folder)
     counts["kept"] -= counts["too many tokens"]
     if not counts["kept"]:
@@ -165,14 +168,19 @@ def _process_pairs(pairs: Iterable[Pair], text: Text) -> Iterator[tuple[Pair, Pa
             yield (source, target), (processor.source(source), processor.target(target))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy PyTorch's threads in an unknown state
-    workers = ProcessPoolExecutor(os.cpu_count(), context, initializer=_start_worker, initargs=(text,))
+    workers = ProcessPoolExecutor(
+        min(world.cores(), _MOST_WORKERS), context, initializer=_start_worker, initargs=(text,)
+    )
     try:
         while block:
             yield from zip(block, workers.map(_process_in_worker, block, chunksize=500), strict=True)
             block = list(itertools.islice(pairs, _BLOCK))
     except BrokenProcessPool:
         interrupt.stop_if_asked()  # a signal to all may have ended the workers, too
-        raise UserError("a tokenising process was killed, for want of memory perhaps: run the command again.") from None
+        raise UserError(
+            "a tokenising process was killed, for want of memory perhaps: run the command again with more memory or on "
+            "fewer cores (taskset -c 0-3 emnat ...): each has a process, of some 250 MB."
+        ) from None
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
 

@@ -5,7 +5,6 @@ Shapes: B sources, C length candidates of each, N = B·C, T positions, L lengths
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from emnat import world
 from emnat.artifacts import inside
 from emnat.config import Decode, NarDecoder
 from emnat.data import collate_sources, plan_decoding
@@ -26,7 +26,7 @@ from emnat.errors import UserError
 from emnat.models import Teacher
 
 ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
-_TOKENS = 1024  # of a batch: sorted by length, small batches hold little padding
+_TOKENS = 1024  # of a batch, over all candidates: sorted by length, small batches hold little padding
 Floats = npt.NDArray[np.float32]
 
 
@@ -59,6 +59,8 @@ class ExportedStudent:
         try:
             first, second = session.run(None, inputs)
         except Exception as error:  # ONNX Runtime has no common base class for its errors
+            if "Failed to allocate memory" in str(error):
+                raise MemoryError from None
             raise self._not_a_student(str(error).splitlines()[0]) from None
         return first, second
 
@@ -90,7 +92,8 @@ class ExportedEngine:
         results: list[list[int]] = [[] for _ in sources]
         lengths = np.array([len(ids) for ids in sources], np.int64)
         present = np.flatnonzero(lengths)
-        for batch in plan_decoding(lengths[present], lambda longest: max(1, _TOKENS // longest)):
+        tokens = self._settings.tokens or _TOKENS
+        for batch in plan_decoding(lengths[present], lambda longest: max(1, tokens // (longest * candidates))):
             indices = present[batch]
             exact = None if exact_lengths is None else exact_lengths[indices]
             tokens_BT, lengths_B = self._translate(*collate_sources(sources, indices), decoder, candidates, exact)
@@ -138,7 +141,7 @@ def _session(path: Path, threads: int | None) -> Any:
     except ImportError:
         raise UserError(f"{path}: reading it needs ONNX Runtime: pip install 'emnat[export]'.") from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or os.cpu_count() or 1
+    options.intra_op_num_threads = threads or world.cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # Threads that go on spinning after one session's turn would take the cores from the other session.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from emnat import world
 from emnat.config import Text, build_config
 from emnat.data import grammar, prepare
 from emnat.errors import UserError
@@ -25,7 +25,7 @@ def test_any_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     found = []
     for block, workers in ((1_000, 1), (40, 1), (40, 2)):
         monkeypatch.setattr(prepare, "_BLOCK", block)
-        monkeypatch.setattr(os, "cpu_count", lambda workers=workers: workers)
+        monkeypatch.setattr(world, "cores", lambda workers=workers: workers)
         folder = tmp_path / f"{block}-{workers}"
         folder.mkdir()
         prepare.prepare_corpus(build_config(values, "test"), folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,6 +54,34 @@ def test_rescoring_chooses_the_same(tmp_path: Path, seed: int) -> None:
     for judge, remedy in ((referee, "let it rescore"), (None, "export the whole run")):
         with pytest.raises(UserError, match=remedy):
             ExportedEngine(exported, judge, Decode()).one_pass(sources(seed), "odd", 5, False, None)
+
+
+@pytest.mark.parametrize("tokens", [None, 200])
+def test_batches_are_as_large_as_they_may_be_over_all_candidates(
+    tmp_path: Path, seed: int, tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, exported = make(tmp_path, seed, "float32")
+    propose, sizes = exported.propose, []
+
+    def watched(memory: np.ndarray, *lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes.append(memory.shape[0] * memory.shape[1])  # source positions
+        return propose(memory, *lengths)
+
+    monkeypatch.setattr(exported, "propose", watched)
+    referee = Teacher(Model.model_validate(SIZES), VOCABULARY, LONGEST).eval()
+    ExportedEngine(exported, referee, Decode(tokens=tokens)).one_pass(sources(seed), "odd", 5, True, None)
+    allowed = tokens or 1024
+    assert allowed / 2 < max(sizes) <= allowed
+
+
+def test_what_memory_does_not_hold_is_no_damage(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise RuntimeError("[ONNXRuntimeError] : 6 : EXCEPTION : Failed to allocate memory for requested buffer")
+
+    _, exported = make(tmp_path, seed, "float32")
+    monkeypatch.setattr(exported, "_decoder", SimpleNamespace(run=run))
+    with pytest.raises(MemoryError):
+        ExportedEngine(exported, None, Decode()).one_pass(sources(seed), "odd", 1, False, None)
 
 
 def test_int8_is_close(tmp_path: Path, seed: int) -> None:
