@@ -3,7 +3,8 @@
     python recipes/ablations.py recipes/europarl-300k.toml runs/ablations --pairs 100000 [key=value ...]
     emnat report runs/ablations/nar runs/ablations/{kl,ratio,posterior,*-*} --iteration 2
 
-The first variant, `nar`, has EM's defaults whatever the config says: 5 candidates, the rule `nar`, from scratch.
+The first variant, `nar`, has EM's defaults whatever the config says (but not whatever settings here say): 5 candidates,
+the rule `nar`, from scratch.
 Every variant is a run of its own with two iterations; what it has in common with the first (data, first teacher, first
 student, ...) is linked, not made again. All run in this one process, one after another, so that what is compiled for a
 GPU is compiled once. Run it again to continue.
@@ -24,6 +25,7 @@ from emnat.cli import errors_in_one_sentence
 from emnat.config import load_config
 from emnat.em import run_em
 from emnat.errors import UserError
+from emnat.progress import log
 from emnat.text import read_lines
 from emnat.workspace import begin
 from emnat.world import be_deterministic
@@ -50,7 +52,7 @@ VARIANTS: dict[str, tuple[list[str], list[str]]] = {  # name: settings, what is 
 def write_part(config: Path, settings: list[str], folder: Path, pairs: int) -> list[str]:
     """The first pairs of the training set, as two files; settings that name them."""
     files = load_config(config, settings).data.train
-    if len(files) != 2:
+    if len(files) != 2 or not all(isinstance(path, str) for path in files):
         raise UserError(f"{config}: ablations need a training set of two aligned files.")
     folder.mkdir(parents=True, exist_ok=True)
     noted, named = folder / "files.json", json.dumps(files).encode()
@@ -71,7 +73,10 @@ def share(first: Path, run: Path, artifacts: list[str]) -> None:
             raise UserError(f"{first / name}: missing: all variants begin with what the first one, nar, has made.")
         if not (run / name).exists():
             (run / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(first / name, run / name, copy_function=os.link)
+            unfinished = run / f"{name}.partial"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.copytree(first / name, unfinished, copy_function=os.link)
+            unfinished.rename(run / name)
 
 
 def main() -> None:
@@ -89,7 +94,8 @@ def main() -> None:
     common = [*plain, *settings, *part, "em.iterations=2", "em.bounds=false"]
     for name in options.only or VARIANTS:
         own, shared = VARIANTS[name]
-        config = load_config(options.config, [f"run={options.folder / name}", *common, *own])
+        log.info("variant %s", name)
+        config = load_config(options.config, [*common, *own, f"run={options.folder / name}"])
         config = config.model_copy(update={"larger_student": None})  # it comes after EM
         if config.deterministic:
             be_deterministic()

@@ -93,7 +93,7 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     short = [f"{model}.training.steps=40" for model in ("teacher", "student", "larger_student")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     only = [f"--only={name}" for name in variants]
-    subprocess.run([*command, *only, *short], cwd=workplace, env=environment, check=True)
+    subprocess.run([*command, *only, *short, "run=elsewhere"], cwd=workplace, env=environment, check=True)
     assert len((workplace / "ablations/corpus/100/train.source").read_text(encoding="utf-8").splitlines()) == 100
     assert not list(workplace.glob("ablations/*/larger"))  # which the config asks for
     others = sorted(str(path.relative_to(workplace)) for path in workplace.glob("ablations/*-*"))  # as documented
@@ -117,10 +117,15 @@ def test_ablations_share_what_they_have_in_common(workplace: Path, emnat: Emnat)
     assert refused.returncode == 2
     assert b"a part of other files than corpus/valid.de and corpus/valid.en" in refused.stderr
 
-    def seconds(artifact: str) -> list[float]:
-        return [json.loads((workplace / run / artifact / "manifest.json").read_text())["seconds"] for run in runs]
+    several = [*command, "--only", "nar", 'data.train=[["a.de", "a.en"], ["b.de", "b.en"]]']
+    refused = subprocess.run(several, cwd=workplace, env=environment, capture_output=True, check=False)
+    assert refused.returncode == 2
+    assert b"need a training set of two aligned files" in refused.stderr
 
-    searching, teachers, students = map(seconds, ("free-1/candidates", "free-2/teacher", "free-2/student"))
+    def files(artifact: str) -> list[int]:
+        return [(workplace / run / artifact / "manifest.json").stat().st_ino for run in runs]
+
+    searching, teachers, students = map(files, ("free-1/candidates", "free-2/teacher", "free-2/student"))
     assert searching[0] == searching[1] == searching[3] != searching[2]
     assert teachers[0] == teachers[3]
     assert len(set(teachers)) == 3

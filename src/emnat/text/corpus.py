@@ -18,6 +18,7 @@ from emnat.errors import UserError
 from emnat.text.markup import plain_lines
 
 Pair = tuple[str, str]
+_OTHER_PACKINGS = (".bz2", ".zst", ".zip", ".7z", ".tar", ".tgz", ".tar.gz", ".tar.xz")
 _AT_ONCE = 1 << 20  # bytes of an .xz file, packed or not, in memory
 
 
@@ -44,6 +45,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
     try:
         with Path(path).open("rb") as file:
             suffix = Path(path).suffix
+            if str(path).endswith(_OTHER_PACKINGS):
+                raise UserError(f"{path}: of packed files only .gz and .xz are read: unpack it.")
             plain_or_gz: Iterable[bytes] = gzip.GzipFile(fileobj=file) if suffix == ".gz" else file
             stream = _lines_of_xz(file) if suffix == ".xz" else plain_or_gz
             yield from plain_lines(decode_lines(stream, str(path)), path)

@@ -6,7 +6,8 @@ import re
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-_MANY_DOTS = re.compile(r"\.{200}(?=\.)")  # sacremoses tries every start of a run of dots: the square of its length
+# sacremoses tries every start of a run of dots, the square of its length; an ellipsis becomes three of them.
+_MANY_DOTS = re.compile(r"[.…]{200}(?=[.…])")
 
 
 class Moses:

@@ -90,6 +90,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         list(read_pairs(["a", "b", "c"]))
 
 
+@pytest.mark.parametrize("name", ["train.de.bz2", "train.tar.gz"])
+def test_other_packings_are_refused(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, gzip.compress(b"a\n"))
+    with pytest.raises(UserError, match=r"only \.gz and \.xz are read: unpack it"):
+        list(read_lines(path))
+
+
 def test_xz_files_of_several_parts_are_read_to_their_end(tmp_path: Path) -> None:
     """Python's own reader takes damage after the first part for the end of the file."""
     path, first, second = tmp_path / "x.xz", lzma.compress(b"a\nb\n"), lzma.compress(b"c\nd")

@@ -39,6 +39,13 @@ def test_segments(tmp_path: Path) -> None:
     assert len(list(read_lines(tmp_path / "y.de.xml.gz"))) == 3
 
 
+def test_apostrophes_of_the_iwslt_sets(tmp_path: Path) -> None:
+    """Plain ones, as in the data that are usually compared on; what is not IWSLT's stays as it is."""
+    for name, wanted in (("IWSLT14.TED.tst2010.de-en.en.xml", "I don't"), ("other.xml", "I don’t")):
+        (tmp_path / name).write_text('<seg id="1"> I don’t </seg>\n', encoding="utf-8")
+        assert list(read_lines(tmp_path / name)) == [wanted]
+
+
 def test_tagged_text(tmp_path: Path) -> None:
     (tmp_path / "train.tags.de-en.en").write_text(TAGS)
     assert list(read_lines(tmp_path / "train.tags.de-en.en")) == [
