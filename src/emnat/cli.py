@@ -104,10 +104,10 @@ def prepare(config: ConfigFile, overrides: Overrides = None) -> None:
         facts = read_facts(prepare_data(run).folder)
     table = Table(title=f"Prepared in {run.directory / 'data'}")
     table.add_column("set")
-    table.add_column("pairs", justify="right")
+    table.add_column("pairs (of the vocabulary: pieces)", justify="right")
     for name, counts in facts.items():
-        for reason, count in counts.items() if isinstance(counts, dict) else [("pieces", counts)]:
-            table.add_row(f"{name}: {reason}", str(count))
+        for reason, count in counts.items() if isinstance(counts, dict) else [("", counts)]:
+            table.add_row(f"{name}: {reason}".removesuffix(": "), str(count))
     console.print(table)
 
 
@@ -131,11 +131,6 @@ def translate(
 ) -> None:
     """Translate standard input to standard output, line for line."""
     translator = load_translator(model, device)
-    is_teacher = isinstance(translator.model, Teacher)
-    if is_teacher and (decoder or length_candidates > 1 or rescore):
-        raise UserError(f"{model}: a teacher: --decoder, --length-candidates and --rescore are for students.")
-    if not is_teacher and beam is not None:
-        raise UserError(f"{model}: a student: it has no beam; --length-candidates tries several lengths.")
     lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
     out = _is_open(sys.stdout, "output").buffer
     for number, line in enumerate(translator.stream(lines, decoder, length_candidates, rescore, beam, block), 1):

@@ -17,12 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from emnat.errors import UserError
 
 Positive = Annotated[int, Field(gt=0, le=1 << 40)]
-Beams = Annotated[int, Field(gt=0, le=1_000)]
+MOST_BEAMS = 1_000
+Beams = Annotated[int, Field(gt=0, le=MOST_BEAMS)]
 # What a model may declare itself to be: far more than any is, and little enough to be looked at without harm.
 Layers = Annotated[int, Field(gt=0, le=512)]
 Width = Annotated[int, Field(gt=0, le=1 << 17)]
 Count = Annotated[int, Field(gt=0, le=1 << 24)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]  # for Moses
 Rule = Literal["nar", "kl", "ratio", "posterior"]
 NarDecoder = Literal["argmax", "dedup", "odd"]
 
@@ -63,8 +65,8 @@ class Data(Section):
 class Text(Section):
     """Raw lines to ids."""
 
-    source_language: str = "de"
-    target_language: str = "en"
+    source_language: Language = "de"
+    target_language: Language = "en"
     moses: bool = False  # tokenise with sacremoses
     normalise: bool = True  # Moses normalisation of punctuation, before tokenising; the usual IWSLT14 data have none
     lowercase: bool = False
@@ -169,7 +171,7 @@ class EM(Section):
 
 class Decode(Section):
     decoder: NarDecoder = "odd"
-    length_candidates: Beams = 9
+    length_candidates: Beams = 9  # where several are tried: in measures, reports and timings
     beam: Beams = 5  # of the teacher, when it translates
     length_penalty: Annotated[float, Field(ge=0)] = 0.6
     # An AR output has at most factor·source + extra tokens.
@@ -268,7 +270,10 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise UserError(f"{override!r}: {section} is a value, not a section.")
-    values[name] = value
+    if text.strip():
+        values[name] = value
+    else:  # `key=` takes out what the file says
+        values.pop(name, None)
 
 
 def _has_no_spelling(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
@@ -25,7 +26,7 @@ class Work:
     """`with Work("distilling", total) as work: work.advance(n, "rate ...")`."""
 
     def __init__(self, name: str, total: int, done: int = 0) -> None:
-        self._name, self._total, self._done = name, total, done
+        self._name, self._total, self._done, self._first = name, total, done, done
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
         if sys.stderr.isatty():
@@ -47,7 +48,12 @@ class Work:
             self._bar.update(self._task, advance=amount, note=note)
         elif time.monotonic() - self._last_line > _LINE_EVERY:
             self._last_line = time.monotonic()
-            log.info("%s: %d of %d  %s", self._name, self._done, self._total, note)
+            log.info("%s: %d of %d, %s left  %s", self._name, self._done, self._total, self._left(), note)
+
+    def _left(self) -> str:
+        """An estimate, by what this process has done so far."""
+        seconds = (time.monotonic() - self._started) / (self._done - self._first) * (self._total - self._done)
+        return str(timedelta(seconds=round(seconds)))
 
     def __enter__(self) -> Work:
         if self._bar:

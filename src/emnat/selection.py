@@ -15,7 +15,9 @@ from emnat.config import EM
 from emnat.data.store import Floats, Ints
 from emnat.decoding.beam import length_penalty
 
-_ROUNDING = 1e-3  # the same sequence, scored in another batch, differs by less
+# The same sequence, scored in another batch, differs by less. (A search in bf16 differs from a scoring by up to 0.1,
+# so after a restart from t = 1, where the search's scores are the referee's, bounds are less exact.)
+_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)

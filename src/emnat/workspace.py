@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from emnat.artifacts import (
+    MANIFEST,
     SCRATCH,
     check_artifact,
     clear_folder,
@@ -35,6 +36,7 @@ from emnat.progress import log
 
 _SECONDS = "seconds"
 _LOCK = ".lock"
+_OF_THE_DATA = ("data.", "text.", "seed")  # settings that what is prepared depends on
 _CHECKSUM = "# sha256 of the lines above: "
 
 
@@ -99,6 +101,8 @@ def open_run(config: Config) -> Run:
     _refuse_other_places(directory)
     if written.exists() and _has_made_something(directory):
         changed = differences(_read_run_config(written), config)
+        if not _has_trained_something(directory):
+            changed = [change for change in changed if change.startswith(_OF_THE_DATA)]
         if changed:
             raise UserError(
                 f"{directory}: this run was started with other settings ({'; '.join(changed)}): "
@@ -149,6 +153,11 @@ def _refuse_other_places(directory: Path) -> None:
 def _has_made_something(directory: Path) -> bool:
     """Before that, a run may be begun again with other settings: the first ones may have named a wrong file."""
     return (directory / "data").exists() or (directory / "data.sha256").exists()
+
+
+def _has_trained_something(directory: Path) -> bool:
+    """What is made of the data lies in folders of stages, finished or not."""
+    return any(path.suffix == ".partial" or (path / MANIFEST).exists() for path in directory.glob("*/*"))
 
 
 def _continue_or_start(partial: Path, origins: dict[str, str]) -> None:

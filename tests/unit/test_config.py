@@ -34,6 +34,8 @@ def test_overrides(tmp_path: Path) -> None:
     assert (config.em.iterations, config.em.rule, config.text.lowercase) == (4, "kl", True)
     assert config.data.test == ["t.tsv"]
     assert config.run == "other"
+    taken_out = load_config(path, ["data.valid=", "data.hold_out=20", "larger_student.hidden=64", "larger_student="])
+    assert (taken_out.data.valid, taken_out.larger_student) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_overrides(tmp_path: Path) -> None:
         ({"teacher": {"size": ["small"]}}, r"teacher\.size"),
         ({"em": 3}, "em: .*EM"),
         ({"teacher": {"dropout": 1.5}}, r"teacher\.dropout"),
+        ({"text": {"source_language": "German"}}, r"text\.source_language"),
     ],
 )
 def test_bad_settings_are_named(values: dict[str, object], message: str) -> None:

@@ -178,7 +178,12 @@ def test_another_config_says_what_differs(tmp_path: Path) -> None:
     run.build("data", [], lambda folder: None)
     with pytest.raises(UserError, match=r"other settings \(seed: 1 → 7\)"):
         open_run(config_for(tmp_path / "run", seed=7))
-    assert open_run(config_for(tmp_path / "run", em={"iterations": 9})).config.em.iterations == 9
+    rule = {"rule": "kl"}
+    run = open_run(config_for(tmp_path / "run", em=rule))  # nothing has been trained yet that depends on it
+    run.build("free-1/teacher", ["data"], lambda folder: None)
+    with pytest.raises(UserError, match=r"other settings \(em.rule: 'kl' → 'nar'\)"):
+        open_run(config_for(tmp_path / "run"))
+    assert open_run(config_for(tmp_path / "run", em=rule | {"iterations": 9})).config.em.iterations == 9
 
 
 def test_foreign_folders_and_versions_are_refused(tmp_path: Path) -> None:

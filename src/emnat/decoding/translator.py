@@ -14,7 +14,7 @@ import torch
 
 from emnat import world
 from emnat.artifacts import MANIFEST, check_artifact
-from emnat.config import Decode, NarDecoder
+from emnat.config import MOST_BEAMS, Decode, NarDecoder
 from emnat.data.store import Ints
 from emnat.decoding.engine import Engine
 from emnat.decoding.exported import ENCODER_FILE, ExportedEngine, ExportedStudent
@@ -39,7 +39,7 @@ class Translator:
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         decoder: NarDecoder | None = None,
         length_candidates: int = 1,
         rescore: bool | None = None,
@@ -52,6 +52,7 @@ class Translator:
         """
         if isinstance(lines, str):
             raise UserError("translate takes a list of lines: [line] for a single one.")
+        lines = list(lines)
         return list(self.stream(lines, decoder, length_candidates, rescore, beam, block=max(1, len(lines))))
 
     def stream(
@@ -64,6 +65,11 @@ class Translator:
         block: int = 1_000,
     ) -> Iterator[str]:
         """Like `translate`, for input of any length: reads `block` lines, writes theirs, reads on."""
+        is_teacher = isinstance(self.model, Teacher)
+        if is_teacher and (decoder or length_candidates > 1 or rescore):
+            raise UserError("this is a teacher: a decoder, several lengths and rescoring are for students.")
+        if not is_teacher and beam is not None:
+            raise UserError("this is a student: it has no beam; it can try several lengths.")
         numbered = enumerate(lines, 1)
         while lines_of_block := list(islice(numbered, block)):
             sources = [self._encode(line, number) for number, line in lines_of_block]
@@ -82,8 +88,8 @@ class Translator:
         """The same for ids; `exact_lengths` prescribes every output's length (for the synthetic experiments)."""
         if decoder is not None and decoder not in get_args(NarDecoder):
             raise UserError(f"decoder = {decoder!r}: there are {', '.join(get_args(NarDecoder))}.")
-        if length_candidates < 1 or (beam is not None and beam < 1):
-            raise UserError(f"length_candidates = {length_candidates}, beam = {beam}: at least 1.")
+        if not all(isinstance(count, int) and 1 <= count <= MOST_BEAMS for count in (length_candidates, beam or 1)):
+            raise UserError(f"length_candidates = {length_candidates}, beam = {beam}: from 1 to {MOST_BEAMS:,}.")
         exact = None if exact_lengths is None else np.array(exact_lengths, np.int64)
         if isinstance(self.model, Teacher):
             return self.engine.search_best(sources, beam or self.settings.beam, exact)
@@ -101,10 +107,12 @@ class Translator:
 
     def _is_rescored(self, candidates: int, rescore: bool | None) -> bool:
         if rescore and self.referee is None:
-            raise UserError("this model has no referee to rescore with: use the run's directory, or rescore=False.")
+            raise UserError("this model has no referee to rescore with: use the run's directory, or do without.")
         return self.referee is not None and candidates > 1 and rescore is not False
 
     def _encode(self, line: str, number: int) -> list[int]:
+        if not isinstance(line, str) or any("\ud800" <= letter <= "\udfff" for letter in line):
+            raise UserError(f"line {number}: no text (got {line!r}).")
         ids = self.pipeline.encode_source(line)
         limit = self.model.max_tokens
         if len(ids) > limit:

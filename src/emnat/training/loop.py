@@ -29,7 +29,7 @@ from emnat.training.feed import Examples, feed
 from emnat.training.optimiser import learning_rate, make_optimiser
 from emnat.training.updates import Updates
 
-_LOG_EVERY = 50  # steps; reading the loss makes a GPU wait, so not at every one
+_LOG_EVERY, _LOG_AFTER = 50, 10.0  # steps, seconds; reading the loss makes a GPU wait, so not at every one
 _SAVE_EVERY = 300.0  # seconds, if no validation comes before
 
 
@@ -76,7 +76,7 @@ def train(
             batches = [each.batch for each in taken]
             meter.add(updates.make(batches, rate), batches)
             saving = interrupt.asked() or time.monotonic() - saved > _SAVE_EVERY
-            if progress.step % _LOG_EVERY == 0 or _validation_is_due(progress, settings) or saving:
+            if meter.is_due(progress.step) or _validation_is_due(progress, settings) or saving:
                 meter.report(progress, rate)
             if saving:
                 checkpoints.save_state(folder, model, optimiser, progress)
@@ -109,7 +109,8 @@ def _validate_and_save(
     if not math.isfinite(score) or not all(bool(weights.isfinite().all()) for weights in model.parameters()):
         raise _diverged(progress.step)
     progress.scores.append((progress.step, score))
-    log.info("  step %d: validation %.4f", progress.step, score)
+    measure = {"bleu": "BLEU", "accuracy": "accuracy", "loss": "log p a token"}[settings.validate_by]
+    log.info("  step %d: validation %s %.4f", progress.step, measure, score)
     checkpoints.save_weights(checkpoints.snapshot_path(folder, progress.step), model)
     if progress.best_step == progress.step:
         checkpoints.save_weights(folder / checkpoints.BEST, model)
@@ -161,6 +162,9 @@ class _Meter:
     def restart(self) -> None:
         self._losses: list[torch.Tensor] = []
         self._tokens, self._since = 0, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        return step % _LOG_EVERY == 0 or time.monotonic() - self._since > _LOG_AFTER
 
     def sustained_speed(self) -> float | None:
         tokens, seconds = self._sustained

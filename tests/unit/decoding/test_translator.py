@@ -64,9 +64,18 @@ def test_what_python_users_can_get_wrong(seed: int) -> None:
         (LINES, {"decoder": "ood"}),
         (LINES, {"length_candidates": 0}),
         (LINES, {"beam": 0}),
+        (LINES, {"beam": 4}),
+        (LINES, {"length_candidates": 2.5}),
+        (LINES, {"length_candidates": 10**6}),
+        ([None], {}),
+        (["\ud800"], {}),
     ):
         with pytest.raises(UserError):
             translator.translate(lines, **settings)  # type: ignore[arg-type]
+    for settings in ({"decoder": "odd"}, {"length_candidates": 9}, {"rescore": True}):
+        with pytest.raises(UserError, match="a teacher"):
+            make(Teacher, seed).translate(LINES, **settings)  # type: ignore[arg-type]
+    assert translator.translate(line for line in LINES) == translator.translate(LINES)
 
 
 def test_odd_output_has_no_repeats_and_the_predicted_length(seed: int) -> None:
