@@ -41,6 +41,18 @@ def test_odd_kernels_equal_the_reference(seed: int, labels: int, levels: int | N
         assert not ((tokens_BT[:, 1:] == tokens_BT[:, :-1]) & inside_BT[:, 1:]).any()
 
 
+def test_odd_kernels_where_labels_have_no_chance(seed: int) -> None:
+    torch.manual_seed(seed)
+    scores_BTV = torch.randn(64, 9, 50).masked_fill(torch.rand(64, 9, 50) < 0.98, -torch.inf)
+    lengths_B = torch.randint(0, 10, (64,))
+    _, wanted_B = odd_decode(scores_BTV, lengths_B)
+    tokens_BT, score_B = (part.cpu() for part in odd_decode(scores_BTV.to(GPU), lengths_B.to(GPU)))
+    assert torch.allclose(score_B, wanted_B)
+    assert 0 < wanted_B.isinf().sum() < 64
+    inside_BT = torch.arange(9) < lengths_B[:, None]
+    assert not ((tokens_BT[:, 1:] == tokens_BT[:, :-1]) & inside_BT[:, 1:]).any()
+
+
 def test_replayed_searches_and_passes_equal_those_of_a_cpu(seed: int) -> None:
     """The first call of a shape runs plainly, the second is captured, the third replayed: all with the same result."""
     torch.manual_seed(seed)
