@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ from emnat._version import __version__
 if TYPE_CHECKING:
     from emnat.config import Decode
     from emnat.decoding.translator import Translator
+
+# PyTorch's threads wait for each other by spinning, for milliseconds unless told otherwise before it is imported: where
+# other work wants the same cores, nearly all time goes into that (docs/log.md).
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __all__ = ["__version__", "load"]
 
