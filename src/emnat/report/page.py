@@ -25,6 +25,7 @@ svg { width: 100%; height: auto; }
 @media (max-width: 48rem) { table { display: block; overflow-x: auto; } td.name { width: auto; } }
 """
 _EXAMPLES = 6
+_BOUNDED = " Bounded: only targets that the first teacher finds no worse than those of the iteration it went back to."
 _DECODERS = {"argmax": "argmax", "dedup": "post-de-duplication", "odd": "ODD"}
 
 
@@ -48,7 +49,7 @@ def write_page(results: RunResults, made: list[Claim], path: Path) -> None:
         convergence_svg(results),
         _convergence_table(results),
         "<p class=note>NCM: how hard the student finds what it was taught, -log p a token (of unseen sources: what its "
-        "teacher writes for them). Bounded: only targets that the first teacher finds no worse than those before.</p>",
+        f"teacher writes for them).{_BOUNDED if results.stages[-1].branch == 'bounded' else ''}</p>",
         "<h2>How the training targets change</h2>",
         "<p class=note>What the student was taught for one source, iteration by iteration.</p>",
         *(_target_table(rows) for rows in results.changing_targets(_EXAMPLES)),

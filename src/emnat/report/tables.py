@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
 from emnat.report.claims import Claim, chosen_name, gap_closed
 from emnat.report.collect import RunResults, Stage, label
+
+_LONGEST_WORD = len("post-de-duplication,")
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,15 @@ def timing_note(results: RunResults) -> str:
     return f"{note} The larger student was timed beside a teacher of {beside_larger:.1f} ms." if beside_larger else note
 
 
+def _table(title: str) -> Table:
+    """Narrow, so that a terminal of 80 columns need not break words."""
+    return Table(title=title, box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
+
+
 def _printed_main_table(results: RunResults) -> Table:
     head, lines = main_table(results)
-    table = Table(title=f"Results on the {results.set_in_words} ({results.run.directory})")
-    table.add_column(head[0], overflow="fold")  # in a narrow terminal, no word is cut off
+    table = _table(f"Results on the {results.set_in_words} ({results.run.directory})")
+    table.add_column(head[0], overflow="fold", min_width=_LONGEST_WORD)
     for heading in head[1:]:
         table.add_column(heading, justify="right")
     for line in lines:
@@ -99,7 +107,7 @@ def _printed_main_table(results: RunResults) -> Table:
 
 
 def _convergence_table(results: RunResults) -> Table:
-    table = Table(title="Convergence")
+    table = _table("Convergence")
     table.add_column("iteration")
     for heading in ("student, argmax", "student, ODD", "teacher", "NCM", "NCM, unseen", "valid"):
         table.add_column(heading, justify="right")
@@ -120,10 +128,10 @@ def _convergence_table(results: RunResults) -> Table:
 
 def _claims_table(results: RunResults, made: list[Claim]) -> Table:
     shares = gap_closed(results)
-    table = Table(title="Better than the step before? (paired bootstrap)")
+    table = _table("Better than the step before? (paired bootstrap)")
     for heading in ("", "than"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("BLEU", "p", "of the gap closed"):
+        table.add_column(heading, overflow="fold", min_width=_LONGEST_WORD)
+    for heading in ("BLEU", "p", "gap closed"):
         table.add_column(heading, justify="right")
     for claim in made:
         share = shares.pop(claim.better, None)  # told once
