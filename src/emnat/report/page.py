@@ -14,7 +14,7 @@ from emnat.report.tables import main_table, number, timing_note
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 64rem; margin: 2rem auto; padding: 0 1.5rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-.note { color: #666; font-size: 0.88rem; }
+.note { color: #666; font-size: 0.88rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; margin: 0.6rem 0 1.4rem; }
 th, td { text-align: left; padding: 0.28rem 0.7rem; border-bottom: 1px solid #e3e3e3; vertical-align: top; }
 th { font-weight: 600; border-bottom: 2px solid #bbb; } td.number, th.number { text-align: right; white-space: nowrap; }
