@@ -73,10 +73,23 @@ LengthCandidates = Annotated[int, typer.Option(min=1, max=1_000, help="Target le
 Rescore = Annotated[bool | None, typer.Option(help="Let the referee choose among them (default: if there is one).")]
 Beam = Annotated[int | None, typer.Option(min=1, max=1_000, help="Beam size of a teacher; 1 is greedy.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Block = Annotated[
+    int | None, typer.Option(min=1, help="Lines read before theirs are written (default: 1,000; at a keyboard 1).")
+]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"emnat {__version__}, PyTorch {torch.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def begin_command() -> None:
+def begin_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print versions and stop.")
+    ] = False,
+) -> None:
     interrupt.as_usual()
 
 
@@ -127,12 +140,12 @@ def translate(
     rescore: Rescore = None,
     beam: Beam = None,
     device: Device = "auto",
-    block: Annotated[int, typer.Option(min=1, help="Lines read before theirs are written.")] = 1_000,
+    block: Block = None,
 ) -> None:
     """Translate standard input to standard output, line for line."""
     translator = load_translator(model, device)
     lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
-    out = _is_open(sys.stdout, "output").buffer
+    out, block = _is_open(sys.stdout, "output").buffer, block or _default_block()
     for number, line in enumerate(translator.stream(lines, decoder, length_candidates, rescore, beam, block), 1):
         out.write(line.encode() + b"\n")
         if number % block == 0:
@@ -144,15 +157,17 @@ def translate(
 def score(
     model: ModelDirectory,
     device: Device = "auto",
-    block: Annotated[int, typer.Option(min=1, help="Lines read before theirs are written.")] = 1_000,
+    block: Block = None,
 ) -> None:
     """Write log p(target|source) for every line `source TAB target` of standard input (-inf for an empty side)."""
     translator = load_translator(model, device)
     lines = decode_lines(_is_open(sys.stdin, "input").buffer, "standard input")
-    out = _is_open(sys.stdout, "output")
+    out, block = _is_open(sys.stdout, "output"), block or _default_block()
     pairs = (parse_tsv(line, f"standard input, line {number}") for number, line in enumerate(lines, 1))
-    for value in log_probs_of_lines(translator, pairs, block):
+    for number, value in enumerate(log_probs_of_lines(translator, pairs, block), 1):
         out.write(f"{value:.6f}\n")
+        if number % block == 0:
+            out.flush()
     out.flush()
 
 
@@ -355,6 +370,11 @@ def _is_open(stream: TextIO | None, name: str) -> TextIO:
     return stream
 
 
+def _default_block() -> int:
+    """Whoever types a line waits for its answer."""
+    return 1 if sys.stdin.isatty() else 1_000
+
+
 def _write_once(run: Run, folder: Path, write: Callable[[Path], None]) -> None:
     """A generated corpus: whole or absent. One of another seed gives way if nothing has been made from it yet."""
     seed, unfinished = str(run.config.seed).encode(), folder.with_suffix(".partial")
@@ -373,6 +393,8 @@ def _train(run: Run) -> None:
     choose_device(run.config.device)  # that there is none is found before the text is read
     if run.config.deterministic:
         be_deterministic()
+    config, steps = run.config, [model.training.steps for model in (run.config.teacher, run.config.student)]
+    log.info("EM: up to %d iterations, with a teacher of %d steps and a student of %d.", config.em.iterations, *steps)
     best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
     if run.config.larger_student is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -196,6 +197,24 @@ def test_a_reader_that_goes_away(finished: Path) -> None:
     assert done.stdout.count(b"\n") == 1
     assert b"Traceback" not in done.stderr
     assert b"Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(("command", "line"), [("translate", b"Ja.\n"), ("score", b"Ja.\tYes.\n")])
+def test_a_line_that_is_typed_is_answered_at_once(finished: Path, command: str, line: bytes) -> None:
+    keyboard, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emnat", command, "run"], cwd=finished, stdin=terminal, stdout=subprocess.PIPE
+    )
+    os.close(terminal)
+    assert process.stdout is not None
+    for _ in range(2):  # the input goes on
+        os.write(keyboard, line)
+        answered, _, _ = select.select([process.stdout], [], [], 60)
+        assert answered
+        assert process.stdout.readline().endswith(b"\n")
+    os.write(keyboard, b"\x04")  # the end, as a keyboard says it
+    assert process.wait(timeout=60) == 0
+    os.close(keyboard)
 
 
 def test_interrupting_says_how_to_go_on(workplace: Path) -> None:
