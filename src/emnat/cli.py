@@ -393,8 +393,9 @@ def _train(run: Run) -> None:
     choose_device(run.config.device)  # that there is none is found before the text is read
     if run.config.deterministic:
         be_deterministic()
-    config, steps = run.config, [model.training.steps for model in (run.config.teacher, run.config.student)]
-    log.info("EM: up to %d iterations, with a teacher of %d steps and a student of %d.", config.em.iterations, *steps)
+    steps = [model.training.steps for model in (run.config.teacher, run.config.student)]
+    most = run.config.em.iterations
+    log.info("EM: up to %d iterations, with a teacher of %d steps and a student of %d in each.", most, *steps)
     best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
     if run.config.larger_student is not None:

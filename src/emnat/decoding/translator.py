@@ -88,7 +88,8 @@ class Translator:
         """The same for ids; `exact_lengths` prescribes every output's length (for the synthetic experiments)."""
         if decoder is not None and decoder not in get_args(NarDecoder):
             raise UserError(f"decoder = {decoder!r}: there are {', '.join(get_args(NarDecoder))}.")
-        if not all(isinstance(count, int) and 1 <= count <= MOST_BEAMS for count in (length_candidates, beam or 1)):
+        counts = [count for count in (length_candidates, beam) if count is not None]
+        if not all(isinstance(count, int | np.integer) and 1 <= count <= MOST_BEAMS for count in counts):
             raise UserError(f"length_candidates = {length_candidates}, beam = {beam}: from 1 to {MOST_BEAMS:,}.")
         exact = None if exact_lengths is None else np.array(exact_lengths, np.int64)
         if isinstance(self.model, Teacher):

@@ -75,6 +75,8 @@ def test_what_python_users_can_get_wrong(seed: int) -> None:
     for settings in ({"decoder": "odd"}, {"length_candidates": 9}, {"rescore": True}):
         with pytest.raises(UserError, match="a teacher"):
             make(Teacher, seed).translate(LINES, **settings)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="beam = 0"):
+        make(Teacher, seed).translate(LINES, beam=0)
     assert translator.translate(line for line in LINES) == translator.translate(LINES)
 
 
