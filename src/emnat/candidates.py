@@ -6,7 +6,7 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -161,12 +161,24 @@ def padded(device: torch.device, sequences: Sequences, rows: Ints) -> tuple[Tens
     return tokens_BT.to(device), lengths_B.to(device)
 
 
-def unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> Iterator[tuple[Ints, Ints]]:
-    """For each row the ids of its K sequences one after another, and their lengths."""
+def unpadded(tokens_BKT: Tensor, lengths_BK: Tensor) -> tuple[Ints, Ints]:
+    """The ids of all sequences one after another, and their lengths (B, K)."""
     inside_BKT = torch.arange(tokens_BKT.shape[2], device=tokens_BKT.device) < lengths_BK[:, :, None]
-    ids, lengths = tokens_BKT[inside_BKT].cpu().numpy(), lengths_BK.cpu().numpy()
-    ends = np.cumsum(lengths.sum(axis=1))
-    return zip(np.split(ids, ends[:-1]), lengths, strict=True)
+    return tokens_BKT[inside_BKT].cpu().numpy(), lengths_BK.cpu().numpy()
+
+
+def by_source(batches: Sequence[tuple[Ints, Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Ids and lengths of all sequences in the order of their sources, from batches of (sources, ids, lengths).
+
+    All at once, since a GPU waits for it: source by source it takes three times as long.
+    """
+    sources_N, ids, lengths_NK = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    order_N, counts_N = np.argsort(sources_N), lengths_NK.sum(axis=1)
+    starts_N = (np.cumsum(counts_N) - counts_N)[order_N]
+    counts_N = counts_N[order_N]
+    new_starts_N = np.cumsum(counts_N) - counts_N
+    places = np.arange(len(ids)) + np.repeat(starts_N - new_starts_N, counts_N)
+    return ids[places], lengths_NK[order_N].flatten()
 
 
 def complete(found: Hypotheses) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,6 +26,7 @@ from emnat.candidates import (
     Lists,
     Quality,
     are_same,
+    by_source,
     complete,
     join_scores,
     padded,
@@ -163,17 +164,16 @@ def search(run: Run, corpus: Corpus, stage: str, teacher: Trained) -> Lists:
 
     def make_part(engine: Engine, folder: Path, indices: range, work: Work) -> None:
         log_probs = np.empty((1, len(indices), beams), np.float32)
-        lists: dict[int, tuple[Ints, Ints]] = {}  # the ids of all candidates of a source, and how many each has
+        lists: list[tuple[Ints, Ints, Ints]] = []  # of every batch: sources, ids of all candidates, how many each has
         ways = {"beam": engine.search, "sample": engine.sample}
         torch.manual_seed(world.derive_seed(run.config.seed, name, indices.start))  # of draws
         find = partial(ways[run.config.em.candidates], corpus.sources, beams=beams)
         for rows, found in _in_batches(engine, find, corpus.sources, indices, beams, work):
             tokens_BKT, lengths_BK, log_probs_BK = complete(found)
             log_probs[0, rows - indices.start] = log_probs_BK.cpu().numpy()
-            lists |= dict(zip(rows.tolist(), unpadded(tokens_BKT, lengths_BK), strict=True))
+            lists.append((rows, *unpadded(tokens_BKT, lengths_BK)))
         with SequenceWriter(folder, "candidates", len(corpus.pipeline.vocabulary)) as writer:
-            for i in indices:
-                writer.extend(*lists[i])
+            writer.extend(*by_source(lists))
         np.save(folder / "scores.npy", log_probs)
 
     def make(folder: Path) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from emnat import steps
 from emnat.artifacts import read_facts
+from emnat.candidates import by_source, unpadded
 from emnat.config import build_config
 from emnat.data import grammar
 from emnat.data.store import lengths_of
@@ -58,6 +60,19 @@ def test_scores_are_those_of_the_models(tmp_path: Path, way: str, own_referee: b
         wanted = corpus.truth.sequences[i] if column == BEAMS else candidates.sequences[i * BEAMS + column]
         assert ids[i - 4, : lengths[i - 4]].tolist() == wanted.tolist()
     assert np.allclose(scores.teacher, scores.quality, atol=0.1) == own_referee
+
+
+def test_lists_of_several_batches_in_the_order_of_their_sources(seed: int) -> None:
+    torch.manual_seed(seed)
+    order, batches, wanted = torch.randperm(30).numpy(), [], {}
+    for rows in np.array_split(order, 4):
+        tokens_BKT, lengths_BK = torch.randint(5, 99, (len(rows), BEAMS, 7)), torch.randint(0, 8, (len(rows), BEAMS))
+        batches.append((rows, *unpadded(tokens_BKT, lengths_BK)))
+        for row, tokens_KT, lengths_K in zip(rows.tolist(), tokens_BKT.tolist(), lengths_BK.tolist(), strict=True):
+            wanted[row] = [ids[:length] for ids, length in zip(tokens_KT, lengths_K, strict=True)]
+    ids, lengths = by_source(batches)
+    found = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    assert found == [sequence for row in range(30) for sequence in wanted[row]]
 
 
 @pytest.mark.parametrize("bounded", [False, True])
