@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 # PyTorch's threads wait for each other by spinning, for milliseconds unless told otherwise before it is imported: where
 # other work wants the same cores, nearly all time goes into that (docs/log.md).
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __all__ = ["__version__", "load"]
 

@@ -395,7 +395,7 @@ def _train(run: Run) -> None:
         be_deterministic()
     steps = [model.training.steps for model in (run.config.teacher, run.config.student)]
     most = run.config.em.iterations
-    log.info("EM: up to %d iterations, with a teacher of %d steps and a student of %d in each.", most, *steps)
+    log.info("EM: up to t = %d; at t = 1 a teacher of %d steps and a student of %d.", most, *steps)
     best = run_em(run)
     log.info("The best student is iteration %s; the model is in %s.", best.stage, run.artifact("model"))
     if run.config.larger_student is not None:

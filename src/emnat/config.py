@@ -266,14 +266,17 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     except (ValueError, RecursionError):
         value = text  # a bare word is a string
     *sections, name = key.strip().split(".")
+    if not text.strip():  # it takes out what the file says, if it says anything
+        if key.strip() not in _known_keys(Config):
+            raise UserError(f"{override!r}: unknown setting; did you mean {_nearest_setting(key.strip())!r}?")
+        if all(isinstance(values := values.get(section, {}), dict) for section in sections):
+            values.pop(name, None)
+        return
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise UserError(f"{override!r}: {section} is a value, not a section.")
-    if text.strip():
-        values[name] = value
-    else:  # `key=` takes out what the file says
-        values.pop(name, None)
+    values[name] = value
 
 
 def _has_no_spelling(value: Any) -> bool:

@@ -50,6 +50,13 @@ class Work:
             self._last_line = time.monotonic()
             log.info("%s: %d of %d, %s left  %s", self._name, self._done, self._total, self._left(), note)
 
+    def skip(self, amount: int) -> None:
+        """What an earlier process has done."""
+        self._first += amount
+        self._done += amount
+        if self._bar:
+            self._bar.update(self._task, advance=amount)
+
     def _left(self) -> str:
         """An estimate, by what this process has done so far."""
         seconds = (time.monotonic() - self._started) / (self._done - self._first) * (self._total - self._done)

@@ -448,7 +448,7 @@ def _in_parts(
             part = folder / f"{indices.start:09d}-{indices.stop:09d}"
             if part.exists():
                 check_artifact(part)
-                work.advance(len(indices))
+                work.skip(len(indices))
             else:
                 unfinished = part.with_suffix(".partial")
                 unfinished.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,9 @@ def test_overrides(tmp_path: Path) -> None:
     assert config.run == "other"
     taken_out = load_config(path, ["data.valid=", "data.hold_out=20", "larger_student.hidden=64", "larger_student="])
     assert (taken_out.data.valid, taken_out.larger_student) == (None, None)
+    assert load_config(path, ["larger_student.training.steps="]).larger_student is None  # nor does it make a section
+    with pytest.raises(UserError, match=r"unknown setting; did you mean 'larger_student'"):
+        load_config(path, ["larger_studnet="])
 
 
 @pytest.mark.parametrize(

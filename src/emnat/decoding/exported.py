@@ -92,7 +92,7 @@ class ExportedEngine:
         results: list[list[int]] = [[] for _ in sources]
         lengths = np.array([len(ids) for ids in sources], np.int64)
         present = np.flatnonzero(lengths)
-        tokens = self._settings.tokens or _TOKENS
+        tokens = min(self._settings.tokens or _TOKENS, _TOKENS)  # what was set may have been meant for a GPU
         for batch in plan_decoding(lengths[present], lambda longest: max(1, tokens // (longest * candidates))):
             indices = present[batch]
             exact = None if exact_lengths is None else exact_lengths[indices]

@@ -75,7 +75,8 @@ def _what_was_trained(results: RunResults) -> str:
         for name, model in models.items()
         if model is not None
     )
-    return f"{data['train']['kept']:,} pairs, {data['vocabulary']:,} pieces · {' · '.join(sizes)}"
+    later = " (of t = 1, if later ones have fewer)" if config.em.warm_start else ""
+    return f"{data['train']['kept']:,} pairs, {data['vocabulary']:,} pieces · {' · '.join(sizes)}{later}"
 
 
 def _convergence_table(results: RunResults) -> str:

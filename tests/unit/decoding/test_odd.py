@@ -28,7 +28,8 @@ def brute_force(scores_TV: torch.Tensor) -> float:
 def test_importing_it_leaves_pytorch_as_it_is() -> None:
     """Whoever decodes for models of another kind keeps the kinds of attention that they use."""
     asked = "torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.cudnn_sdp_enabled()"
-    program = f"import torch; from emnat.decoding import odd_decode; assert {asked}"
+    program = f"import torch; from emnat.decoding import odd_decode; assert {asked}; from emnat.models import NAT; "
+    program += f"from emnat.config import Model; NAT(Model(hidden=8, heads=2), 9, 5); assert not ({asked})"  # its own
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
