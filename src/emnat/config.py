@@ -269,14 +269,22 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     if not text.strip():  # it takes out what the file says, if it says anything
         if key.strip() not in _known_keys(Config):
             raise UserError(f"{override!r}: unknown setting; did you mean {_nearest_setting(key.strip())!r}?")
-        if all(isinstance(values := values.get(section, {}), dict) for section in sections):
-            values.pop(name, None)
+        _take_out(values, sections, name)
         return
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise UserError(f"{override!r}: {section} is a value, not a section.")
     values[name] = value
+
+
+def _take_out(values: dict[str, Any], sections: list[str], name: str) -> None:
+    for section in sections:
+        inner = values.get(section)
+        if not isinstance(inner, dict):
+            return
+        values = inner
+    values.pop(name, None)
 
 
 def _has_no_spelling(value: Any) -> bool:

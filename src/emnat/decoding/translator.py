@@ -112,8 +112,10 @@ class Translator:
         return self.referee is not None and candidates > 1 and rescore is not False
 
     def _encode(self, line: str, number: int) -> list[int]:
-        if not isinstance(line, str) or any("\ud800" <= letter <= "\udfff" for letter in line):
-            raise UserError(f"line {number}: no text (got {line!r}).")
+        try:
+            line.encode()
+        except (AttributeError, UnicodeEncodeError):  # no string, or one with lone surrogates
+            raise UserError(f"line {number}: no text (got {line!r}).") from None
         ids = self.pipeline.encode_source(line)
         limit = self.model.max_tokens
         if len(ids) > limit:
