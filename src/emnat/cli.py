@@ -197,7 +197,7 @@ def evaluate(
         lowercase = run.config.evaluate.lowercase if lowercase is None else lowercase
     measure = measure_teacher if isinstance(translator.model, Teacher) else measure_student
     rows, _ = measure(translator, sentences, bool(lowercase))
-    for name, entry in measure_latency(translator, sentences.source_ids, latency, runs=5).items():
+    for name, entry in measure_latency([translator], sentences.source_ids, latency, runs=5).items():
         rows[name] |= {"latency_ms": entry["ms"], "hardware": entry["hardware"]}
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -462,7 +462,7 @@ def _print_scores(rows: dict[str, dict[str, Any]]) -> None:
         "length_ratio": "{:.3f}".format,
         "repeat_rate": "{:.4f}".format,
         "accuracy": "{:.3f}".format,
-        "latency_ms": "{:.1f}".format,
+        "latency_ms": "{:.2f}".format,
     }
     table = Table()
     table.add_column("decoder")

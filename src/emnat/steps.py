@@ -372,8 +372,7 @@ def publish(run: Run, corpus: Corpus, name: str, teacher: Trained, student: Trai
             save_model(model, folder, run.config.text, run.config.decode, file_name, half=_stores_half(run))
         shutil.copyfile(corpus.folder / VOCABULARY_FILE, folder / VOCABULARY_FILE)
         timed = corpus.test.source_ids, run.config.evaluate.latency_sentences, run.config.evaluate.latency_runs
-        latency = measure_latency(load(run, student, referee), *timed)
-        latency |= measure_latency(load(run, teacher), *timed)
+        latency = measure_latency([load(run, student, referee), load(run, teacher)], *timed)
         write_atomically(folder / "latency.json", json.dumps(latency, indent=1).encode())
         return {"student": student.artifact}
 

@@ -55,6 +55,7 @@ def test_report_json(finished: Path, emnat: Emnat) -> None:
     for row in [*report["iterations"], report["final"]]:
         assert set(row["bleu"]) == decoders
         assert 0 <= row["teacher_bleu"] <= 100
+        assert 0 <= row["teacher_greedy_bleu"] <= 100
         assert row["ncm"] > 0
     assert report["final"] in report["iterations"]
     assert "tok:none" in report["signature"]
@@ -237,6 +238,8 @@ def test_settings_of_the_method(workplace: Path, emnat: Emnat) -> None:
     for model, ms in zip(("model", "larger/model"), times, strict=True):
         assert {row["decoder"]: row["value"] for row in timed if row["stage"] == model} == ms
     rows = main_rows(collect(find_run(workplace / "run")))
+    assert [row.name for row in rows[:2]] == ["AR teacher (beam 5)", "AR teacher (greedy)"]
+    assert [row.speed_up for row in rows[:2]] == [1, times[0]["beam_5"] / times[0]["greedy"]]
     assert [row.speed_up for row in rows[-2:]] == [ms["beam_5"] / ms["odd"] for ms in times]  # own teachers
     assert report["iterations"][1]["targets"]["length"] > 0
     assert not (workplace / "run/free-2/distilled").exists()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from emnat import world
+from emnat.evaluation import in_rounds
 
 _TRIALS = 3  # turns to find a contender's best number of threads
 _FAST = 1000.0  # milliseconds; slower ones read their weights many times in a call anyway
@@ -93,8 +94,7 @@ def compare(
 
 def in_turns(turns: Sequence[Callable[[], float]], runs: int) -> list[float]:
     """The median milliseconds of each, over `runs` rounds in which each has one turn."""
-    rounds = [[turn() for turn in turns] for _ in range(runs)]
-    return [statistics.median(own) for own in zip(*rounds, strict=True)]
+    return [statistics.median(times) for times in in_rounds(turns, runs)]
 
 
 def time_turn(function: Function, device: torch.device) -> float:

@@ -1,6 +1,6 @@
 """Numbers about models: BLEU with its signature, likelihoods, CM/NCM, latency."""
 
-from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation.latency import batch_1_latency, in_rounds
 from emnat.evaluation.likelihood import (
     log_probs_of_candidates,
     log_probs_of_lines,
@@ -25,6 +25,7 @@ __all__ = [
     "batch_1_latency",
     "compare_outputs",
     "decoder_name",
+    "in_rounds",
     "log_probs_of_candidates",
     "log_probs_of_lines",
     "log_probs_of_pairs",

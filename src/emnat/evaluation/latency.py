@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,26 +13,44 @@ import torch
 from emnat import world
 from emnat.data.store import Ints
 
+Translate = Callable[[Sequence[Ints]], object]
+
 
 def batch_1_latency(
-    translate: Callable[[Sequence[Ints]], object], sources: Sequence[Ints], runs: int, device: torch.device
-) -> dict[str, Any]:
-    """The median over `runs` of the mean milliseconds a sentence, from ids to ids."""
+    ways: Mapping[str, Translate], sources: Sequence[Ints], runs: int, device: torch.device
+) -> dict[str, dict[str, Any]]:
+    """Of every way to translate the median over `runs` of the mean milliseconds a sentence, from ids to ids.
 
-    def once() -> float:
-        started = time.perf_counter()
-        for source in sources:
-            translate([source])
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter() - started) * 1000 / len(sources)
-
-    once()
-    times = [once() for _ in range(runs)]
+    They have turns, but on a GPU, where the graphs that are captured for one would have to make room for another's.
+    """
+    turns = [partial(_milliseconds_a_sentence, translate, sources, device) for translate in ways.values()]
+    together = [[turn] for turn in turns] if device.type == "cuda" else [turns]
+    times = [own for some in together for own in _warm(some, runs)]
+    common = {"runs": runs, "sentences": len(sources), "hardware": world.describe(device), "torch": torch.__version__}
     return {
-        "ms": statistics.median(times),
-        "runs": runs,
-        "sentences": len(sources),
-        "hardware": world.describe(device),
-        "torch": torch.__version__,
+        name: {"ms": statistics.median(own), "ms_fastest": min(own), "ms_slowest": max(own)} | common
+        for name, own in zip(ways, times, strict=True)
     }
+
+
+def _warm(turns: Sequence[Callable[[], float]], runs: int) -> list[tuple[float, ...]]:
+    for turn in turns:
+        turn()
+        turn()  # on a GPU a shape is captured when it comes for the second time
+    return in_rounds(turns, runs)
+
+
+def in_rounds(turns: Sequence[Callable[[], float]], runs: int) -> list[tuple[float, ...]]:
+    """What each gives in `runs` rounds, in which each has one turn: a machine that is busy now and then is busy for
+    all alike."""
+    rounds = [[turn() for turn in turns] for _ in range(runs)]
+    return list(zip(*rounds, strict=True))
+
+
+def _milliseconds_a_sentence(translate: Translate, sources: Sequence[Ints], device: torch.device) -> float:
+    started = time.perf_counter()
+    for source in sources:
+        translate([source])
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - started) * 1000 / len(sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from emnat.data import EvaluationSet
 from emnat.data.store import Ints
 from emnat.decoding import Translator
 from emnat.decoding.exported import ExportedStudent
-from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation.latency import Translate, batch_1_latency
 from emnat.evaluation.likelihood import log_probs_of_pairs
 from emnat.evaluation.scores import accuracy, score_outputs, tokenised_bleu
 from emnat.models import Teacher
@@ -55,24 +55,25 @@ def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase:
     return score_outputs(outputs, sentences, translator.pipeline, lowercase), outputs
 
 
-def measure_latency(
-    translator: Translator, sources: Sequence[Ints], count: int, runs: int
-) -> dict[str, dict[str, Any]]:
-    """Milliseconds a sentence of every decoder of this model, on the first `count` sources that are not empty."""
+def measure_latency(translators: Sequence[Translator], sources: Sequence[Ints], count: int, runs: int) -> Rows:
+    """Milliseconds a sentence of every decoder of these models, which have turns, on the first `count` sources that
+    are not empty."""
     sources = [ids for ids in sources if len(ids)][:count]
     if not sources:
         return {}
-    translate, settings = translator.translate_ids, translator.settings
-    ways: dict[str, Callable[[Sequence[Ints]], object]]
+    ways = {name: way for translator in translators for name, way in _ways_to_translate(translator).items()}
+    return batch_1_latency(ways, sources, runs, translators[0].device)
+
+
+def _ways_to_translate(translator: Translator) -> dict[str, Translate]:
+    translate, beam = translator.translate_ids, translator.settings.beam
     if isinstance(translator.model, Teacher):
-        ways = {"greedy": partial(translate, beam=1), f"beam_{settings.beam}": partial(translate, beam=settings.beam)}
-    else:
-        ways = {
-            decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
-            for count in _numbers_of_lengths(translator)
-            for decoder in DECODERS
-        }
-    return {name: batch_1_latency(way, sources, runs, translator.device) for name, way in ways.items()}
+        return {"greedy": partial(translate, beam=1), f"beam_{beam}": partial(translate, beam=beam)}
+    return {
+        decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
+        for count in _numbers_of_lengths(translator)
+        for decoder in DECODERS
+    }
 
 
 def validation_score(

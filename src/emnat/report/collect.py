@@ -37,6 +37,7 @@ class Stage:
             "cm": self.measures["cm"],
             "validation": self.measures["validation"],
             "teacher_bleu": next((m["bleu"] for name, m in teacher.items() if name.startswith("beam")), None),
+            "teacher_greedy_bleu": teacher.get("greedy", {}).get("bleu"),
             "bleu": {decoder: scores["bleu"] for decoder, scores in self.measures["student"].items()},
             "length_ratio": {
                 decoder: scores["length_ratio"] for decoder, scores in (teacher | self.measures["student"]).items()

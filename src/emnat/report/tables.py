@@ -34,11 +34,7 @@ class MainRow:
 def main_rows(results: RunResults) -> list[MainRow]:
     """Teacher; baseline and + EM, each with every decoder; larger student (the paper's Tables 3, 4 and 7)."""
     final = results.final or results.stages[-1]
-    teacher_bleu = results.baseline.row()["teacher_bleu"]
-    beam = _beam(results.latency)
-    teacher_ms = _ms(results.latency, beam)
-    speed_up = None if teacher_ms is None else 1.0
-    rows = [MainRow(f"AR teacher ({beam.replace('_', ' ')})", teacher_bleu, ms=teacher_ms, speed_up=speed_up)]
+    rows = [_teacher_row(results, "beam", "teacher_bleu"), _teacher_row(results, "greedy", "teacher_greedy_bleu")]
     rows += _decoder_rows(results, results.baseline, "NAT baseline", " (distilled)")
     if final is not results.baseline:
         rows += _decoder_rows(results, final, "+ EM", f" (t = {final.t})")
@@ -55,10 +51,10 @@ def main_table(results: RunResults) -> tuple[list[str], list[list[str]]]:
         [
             row.name,
             number(row.single),
-            number(row.ms, 1),
+            _milliseconds(row.ms),
             number(row.speed_up, 1, "×"),
             number(row.rescored),
-            number(row.rescored_ms, 1),
+            _milliseconds(row.rescored_ms),
             number(row.rescored_speed_up, 1, "×"),
         ]
         for row in main_rows(results)
@@ -83,11 +79,22 @@ def timing_note(results: RunResults) -> str:
         return ""
     entry = next(iter(results.latency.values()))
     note = (
-        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences, "
+        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences"
+        f"{_spread(results.latency)}, "
         f"{entry['hardware']}, PyTorch {entry['torch']}; the baseline, as large as the chosen student, has its times."
     )
-    beside_larger = _ms(results.latency_of_larger, _beam(results.latency_of_larger))
-    return f"{note} The larger student was timed beside a teacher of {beside_larger:.1f} ms." if beside_larger else note
+    beside_larger = _ms(results.latency_of_larger, _named(results.latency_of_larger, "beam"))
+    if beside_larger is None:
+        return note
+    return f"{note} The larger student was timed beside a teacher of {_milliseconds(beside_larger)} ms."
+
+
+def _spread(latency: dict[str, dict[str, Any]]) -> str:
+    """How far the runs of one decoder lie apart at most; runs of an older emnat did not note it."""
+    if not all("ms_slowest" in entry for entry in latency.values()):
+        return ""
+    widest = max((entry["ms_slowest"] - entry["ms_fastest"]) / entry["ms"] for entry in latency.values())
+    return f" (which differed by up to {widest:.0%})"
 
 
 def _table(title: str) -> Table:
@@ -100,7 +107,7 @@ def _printed_main_table(results: RunResults) -> Table:
     table = _table(f"Results on the {results.set_in_words} ({results.run.directory})")
     table.add_column(head[0], overflow="fold", min_width=_LONGEST_WORD)
     for heading in head[1:]:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", max_width=len("speed-up"))
     for line in lines:
         table.add_row(*line)
     return table
@@ -141,6 +148,13 @@ def _claims_table(results: RunResults, made: list[Claim]) -> Table:
     return table
 
 
+def _teacher_row(results: RunResults, search: str, bleu: str) -> MainRow:
+    teacher_ms, ms = (_ms(results.latency, _named(results.latency, name)) for name in ("beam", search))
+    name = _named(results.baseline.measures["teacher"], search).replace("_", " ")
+    speed_up = teacher_ms / ms if teacher_ms and ms else None
+    return MainRow(f"AR teacher ({name})", results.baseline.row()[bleu], ms=ms, speed_up=speed_up)
+
+
 def _decoder_rows(results: RunResults, stage: Stage, name: str, note: str) -> list[MainRow]:
     decoders = {"argmax": name + note, "dedup": f"{name} + post-de-duplication", "odd": f"{name} + ODD"}
     return [_student_row(results, stage, decoder, text) for decoder, text in decoders.items()]
@@ -151,17 +165,22 @@ def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> 
     bleu = stage.row()["bleu"]
     latency = results.latency_of_larger if stage is results.larger else results.latency
     times = [_ms(latency, decoder), _ms(latency, rescored)]
-    teacher_ms = _ms(latency, _beam(latency))
+    teacher_ms = _ms(latency, _named(latency, "beam"))
     speed_ups = [teacher_ms / ms if teacher_ms and ms else None for ms in times]
     return MainRow(name, bleu[decoder], bleu.get(rescored), *times, *speed_ups)
 
 
-def _beam(latency: dict[str, dict[str, Any]]) -> str:
-    return next((name for name in latency if name.startswith("beam")), "beam")
+def _named(found: dict[str, dict[str, Any]], search: str) -> str:
+    """`beam_5`, say, among what was measured."""
+    return next((name for name in found if name.startswith(search)), search)
 
 
 def _ms(latency: dict[str, dict[str, Any]], decoder: str) -> float | None:
     return latency[decoder]["ms"] if decoder in latency else None
+
+
+def _milliseconds(value: float | None) -> str:
+    return number(value, 1 if value is None or value >= 10 else 2)
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> str:

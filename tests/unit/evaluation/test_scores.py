@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,7 @@ from emnat.data import Sequences, SequenceWriter
 from emnat.data.grammar import draw_pairs
 from emnat.data.prepare import evaluation_set_from_pairs
 from emnat.decoding import Translator
-from emnat.evaluation import log_probs_of_candidates, multimodality, ncm_of_outputs, score_outputs
-from emnat.evaluation.latency import batch_1_latency
+from emnat.evaluation import latency, log_probs_of_candidates, multimodality, ncm_of_outputs, score_outputs
 from emnat.evaluation.scores import repeat_rate
 from emnat.models import NAT, Teacher
 from emnat.text import TextPipeline, Vocabulary, train_vocabulary
@@ -123,9 +124,17 @@ def test_candidates_are_scored_as_if_each_were_alone(
             assert scores_BK[b, k] == pytest.approx(wanted.item(), abs=1e-4)
 
 
-def test_latency_is_a_median_over_runs() -> None:
-    calls = []
-    entry = batch_1_latency(lambda ids: calls.append(len(ids)), [np.array([1])] * 3, 5, torch.device("cpu"))
-    assert calls == [1] * 18  # one warm run and five timed ones, a sentence at a time
-    assert entry["ms"] > 0
-    assert entry["sentences"] == 3
+def test_latency_is_a_median_over_runs_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], []
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: clock[0])
+    seconds = {"a": iter([9, 5, 1, 1, 1, 1, 1]), "b": iter([9, 5, 2, 2, 7, 3, 2])}  # of every turn, two to get warm
+
+    def translate(name: str, sources: Sequence[object]) -> None:
+        calls.append((name, len(sources)))
+        clock[0] += next(seconds[name]) if len(calls) % 2 else 0
+
+    ways = {name: partial(translate, name) for name in seconds}
+    found = latency.batch_1_latency(ways, [np.array([1])] * 2, 5, torch.device("cpu"))
+    assert calls == [("a", 1)] * 4 + [("b", 1)] * 4 + ([("a", 1)] * 2 + [("b", 1)] * 2) * 5  # a sentence at a time
+    assert [found[name]["ms"] for name in ways] == [500, 1000]  # of two sentences
+    assert [found["b"][name] for name in ("ms_fastest", "ms_slowest", "runs", "sentences")] == [1000, 3500, 5, 2]
