@@ -50,7 +50,7 @@ def one_pass_and_rescored(bleu: dict[str, float], ms: dict[str, float], decoder:
     return [f"{value:.2f}" for value in values]
 
 
-def main_rows(run: dict[str, Any]) -> dict[str, list[str]]:
+def rows_of_readme(run: dict[str, Any]) -> dict[str, list[str]]:
     baseline, best, ms = run["iterations"][0], run["final"], run["latency_ms"]
     return {
         "AR teacher, beam 5": [f"{baseline['teacher_bleu']:.2f}", f"{ms['beam_5']:.2f}", "", ""],
@@ -64,7 +64,7 @@ def main_rows(run: dict[str, Any]) -> dict[str, list[str]]:
 def test_europarl() -> None:
     run = record("europarl-300k/report.json")
     larger, ms_of_larger = run["larger"], run["latency_ms_of_larger"]
-    rows = main_rows(run)
+    rows = rows_of_readme(run)
     rows["+ EM + ODD, larger student (`base`)"] = one_pass_and_rescored(larger["bleu"], ms_of_larger, "odd")
     assert table(README, "9 lengths rescored") == rows
     assert f"teacher took {ms_of_larger['beam_5']:.2f}" in README
@@ -72,24 +72,27 @@ def test_europarl() -> None:
 
 def test_europarl_of_882069_pairs() -> None:
     run = record("europarl-882k/report.json")
-    assert table(README, "882,069 pairs") == main_rows(run)
-    em, odd, rescored = (f"{share:.0%}" for share in run["gap_closed"].values())
+    assert table(README, "882,069 pairs") == rows_of_readme(run)
+    em, odd, rescored = (f"{run['gap_closed'][name]:.0%}" for name in ("+ EM", "+ EM + ODD", "+ EM + ODD, rescored"))
     assert f"EM closes {em} of the gap between baseline and teacher, with ODD {odd}, rescored {rescored}" in README
     ms = run["latency_ms"]
     assert f"which is {ms['beam_5'] / ms['odd_9']:.1f} times as fast" in README
     comparisons = record("europarl-882k/compared.json")["comparisons"]
-    (with_greedy,) = (
-        each for each in comparisons if each["than"] == "t = 1: teacher, greedy" and "t = 3" in each["better"]
+    scores = {each["better"]: each["after"] for each in comparisons} | {
+        each["than"]: each["before"] for each in comparisons
+    }
+    first, last = (f"{scores[f't = {t}: teacher, greedy']:.2f}" for t in (1, 3))
+    stated = (
+        f"greedy, the first has {first}, that of t = 3 {last} ({ms['greedy']:.2f} ms), hardly less than with beam 5"
     )
-    assert with_greedy["after"] > with_greedy["before"]
-    assert with_greedy["p"] < 0.05
-    assert f"better than its greedy search ({with_greedy['before']}; {ms['greedy']:.2f} ms)" in README
+    assert f"{stated} ({run['final']['teacher_bleu']:.2f})" in README
 
 
-def test_an_iteration_repeats_on_another_machine() -> None:
-    """What docs/results/europarl-882k says of its first iteration, run twice."""
+def test_the_first_iteration_was_repeated_exactly() -> None:
+    """What docs/results/europarl-882k says."""
     once, again = (record(f"europarl-882k/{name}.json")["iterations"][0] for name in ("first-iteration", "report"))
-    assert once == again
+    for figure in ("bleu", "teacher_bleu", "ncm", "ncm_unseen", "validation"):
+        assert once[figure] == again[figure]
 
 
 def test_multi30k() -> None:

@@ -21,11 +21,12 @@ def batch_1_latency(
 ) -> dict[str, dict[str, Any]]:
     """Of every way to translate the median over `runs` of the mean milliseconds a sentence, from ids to ids.
 
-    They have turns, but on a GPU, where the graphs that are captured for one would have to make room for another's.
+    They have turns, except on a GPU: there the ways of one model share what is kept from call to call (captured
+    searches, room for outputs), and would be timed with each other's.
     """
     turns = [partial(_milliseconds_a_sentence, translate, sources, device) for translate in ways.values()]
     together = [[turn] for turn in turns] if device.type == "cuda" else [turns]
-    times = [own for some in together for own in _warm(some, runs)]
+    times = [own for some in together for own in _timed(some, runs)]
     common = {"runs": runs, "sentences": len(sources), "hardware": world.describe(device), "torch": torch.__version__}
     return {
         name: {"ms": statistics.median(own), "ms_fastest": min(own), "ms_slowest": max(own)} | common
@@ -33,10 +34,10 @@ def batch_1_latency(
     }
 
 
-def _warm(turns: Sequence[Callable[[], float]], runs: int) -> list[tuple[float, ...]]:
-    for turn in turns:
+def _timed(turns: Sequence[Callable[[], float]], runs: int) -> list[tuple[float, ...]]:
+    for turn in turns:  # to get warm: on a GPU a shape is captured when it comes for the second time
         turn()
-        turn()  # on a GPU a shape is captured when it comes for the second time
+        turn()
     return in_rounds(turns, runs)
 
 

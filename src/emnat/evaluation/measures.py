@@ -47,17 +47,20 @@ def _numbers_of_lengths(translator: Translator) -> list[int]:
 
 
 def measure_teacher(translator: Translator, sentences: EvaluationSet, lowercase: bool) -> tuple[Rows, Outputs]:
-    beam = translator.settings.beam
     outputs: Outputs = {
-        "greedy": translator.translate_ids(sentences.source_ids, beam=1),
-        f"beam_{beam}": translator.translate_ids(sentences.source_ids, beam=beam),
+        name: translator.translate_ids(sentences.source_ids, beam=beam) for name, beam in _searches(translator).items()
     }
     return score_outputs(outputs, sentences, translator.pipeline, lowercase), outputs
 
 
+def _searches(translator: Translator) -> dict[str, int]:
+    """Beams by name. One of 1, where the settings say so, is the greedy one."""
+    beam = translator.settings.beam
+    return {f"beam_{beam}": beam} if beam == 1 else {"greedy": 1, f"beam_{beam}": beam}
+
+
 def measure_latency(translators: Sequence[Translator], sources: Sequence[Ints], count: int, runs: int) -> Rows:
-    """Milliseconds a sentence of every decoder of these models, which have turns, on the first `count` sources that
-    are not empty."""
+    """Milliseconds a sentence of every decoder of these models, on the first `count` sources that are not empty."""
     sources = [ids for ids in sources if len(ids)][:count]
     if not sources:
         return {}
@@ -66,9 +69,9 @@ def measure_latency(translators: Sequence[Translator], sources: Sequence[Ints], 
 
 
 def _ways_to_translate(translator: Translator) -> dict[str, Translate]:
-    translate, beam = translator.translate_ids, translator.settings.beam
+    translate = translator.translate_ids
     if isinstance(translator.model, Teacher):
-        return {"greedy": partial(translate, beam=1), f"beam_{beam}": partial(translate, beam=beam)}
+        return {name: partial(translate, beam=beam) for name, beam in _searches(translator).items()}
     return {
         decoder_name(decoder, count): partial(translate, decoder=decoder, length_candidates=count)
         for count in _numbers_of_lengths(translator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +37,7 @@ class Stage:
             "ncm_unseen": self.measures.get("ncm_unseen"),
             "cm": self.measures["cm"],
             "validation": self.measures["validation"],
-            "teacher_bleu": next((m["bleu"] for name, m in teacher.items() if name.startswith("beam")), None),
+            "teacher_bleu": teacher.get(beam_among(teacher), {}).get("bleu"),
             "teacher_greedy_bleu": teacher.get("greedy", {}).get("bleu"),
             "bleu": {decoder: scores["bleu"] for decoder, scores in self.measures["student"].items()},
             "length_ratio": {
@@ -192,6 +193,11 @@ def write_results_file(results: RunResults) -> None:
 def _read_latency(model: Path) -> dict[str, dict[str, Any]]:
     path = model / "latency.json"
     return json.loads(path.read_text()) if path.exists() else {}
+
+
+def beam_among(searches: Iterable[str]) -> str:
+    """`beam_5`, say."""
+    return next((name for name in searches if name.startswith("beam_")), "beam")
 
 
 def label(stage: Stage) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from emnat._version import __version__
 from emnat.artifacts import read_facts, write_atomically
 from emnat.report.claims import Claim, gap_closed
-from emnat.report.collect import RunResults, label
+from emnat.report.collect import RunResults, beam_among, label
 from emnat.report.tables import main_table, number, timing_note
 
 _STYLE = """
@@ -84,10 +84,11 @@ def _convergence_table(results: RunResults) -> str:
     for stage in results.stages:
         row = stage.row()
         chosen = " ← chosen" if results.final and stage.name == results.final.name else ""
-        numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["validation"]]
+        numbers = [row["bleu"]["argmax"], row["bleu"]["odd"], row["teacher_bleu"], row["teacher_greedy_bleu"]]
         modality = [number(row[name], 4) for name in ("ncm", "ncm_unseen")]
-        lines.append([label(stage) + chosen, *map(number, numbers), *modality])
-    head = ["iteration", "student, argmax", "student, ODD", "teacher", "validation", "NCM", "NCM of unseen sources"]
+        lines.append([label(stage) + chosen, *map(number, [*numbers, row["validation"]]), *modality])
+    students, teachers = ["student, argmax", "student, ODD"], ["teacher", "teacher, greedy"]
+    head = ["iteration", *students, *teachers, "validation", "NCM", "NCM, unseen"]
     return _table(head, lines)
 
 
@@ -114,7 +115,9 @@ def _decoder_tables(results: RunResults) -> list[str]:
     """The paper's Table 10, for test sentences where argmax and ODD disagree."""
     final = results.final or results.stages[-1]
     sources, references = results.test_text()
-    columns = [("AR teacher, t = 1", results.outputs(results.baseline, _beam(results)))]
+    columns = [
+        ("AR teacher, t = 1", results.outputs(results.baseline, beam_among(results.baseline.measures["teacher"])))
+    ]
     columns += [(f"baseline, {name}", results.outputs(results.baseline, d)) for d, name in _DECODERS.items()]
     if final is not results.baseline:
         columns += [(f"t = {final.t}, {name}", results.outputs(final, d)) for d, name in _DECODERS.items()]
@@ -132,10 +135,6 @@ def _decoder_tables(results: RunResults) -> list[str]:
         lines += [f"<tr><td class=name>{escape(n)}</td><td>{_marked(column[i])}</td></tr>" for n, column in columns]
         tables.append(f"<table>{''.join(lines)}</table>")
     return tables
-
-
-def _beam(results: RunResults) -> str:
-    return next(str(name) for name in results.baseline.measures["teacher"] if name.startswith("beam"))
 
 
 def _marked(line: str) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from emnat.report.claims import Claim, chosen_name, gap_closed
-from emnat.report.collect import RunResults, Stage, label
+from emnat.report.collect import RunResults, Stage, beam_among, label
 
 _LONGEST_WORD = len("post-de-duplication,")
 
@@ -34,7 +34,7 @@ class MainRow:
 def main_rows(results: RunResults) -> list[MainRow]:
     """Teacher; baseline and + EM, each with every decoder; larger student (the paper's Tables 3, 4 and 7)."""
     final = results.final or results.stages[-1]
-    rows = [_teacher_row(results, "beam", "teacher_bleu"), _teacher_row(results, "greedy", "teacher_greedy_bleu")]
+    rows = _teacher_rows(results)
     rows += _decoder_rows(results, results.baseline, "NAT baseline", " (distilled)")
     if final is not results.baseline:
         rows += _decoder_rows(results, final, "+ EM", f" (t = {final.t})")
@@ -51,10 +51,10 @@ def main_table(results: RunResults) -> tuple[list[str], list[list[str]]]:
         [
             row.name,
             number(row.single),
-            _milliseconds(row.ms),
+            number(row.ms),
             number(row.speed_up, 1, "×"),
             number(row.rescored),
-            _milliseconds(row.rescored_ms),
+            number(row.rescored_ms),
             number(row.rescored_speed_up, 1, "×"),
         ]
         for row in main_rows(results)
@@ -78,23 +78,24 @@ def timing_note(results: RunResults) -> str:
     if not results.latency:
         return ""
     entry = next(iter(results.latency.values()))
+    timed = [*results.latency.values(), *results.latency_of_larger.values()]
     note = (
-        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs over {entry['sentences']} sentences"
-        f"{_spread(results.latency)}, "
-        f"{entry['hardware']}, PyTorch {entry['torch']}; the baseline, as large as the chosen student, has its times."
+        f"Milliseconds a sentence at batch 1, median of {entry['runs']} runs{_spread(timed)} over "
+        f"{entry['sentences']} sentences, {entry['hardware']}, PyTorch {entry['torch']}; the models of t = 1, as large "
+        "as the chosen ones, have their times."
     )
-    beside_larger = _ms(results.latency_of_larger, _named(results.latency_of_larger, "beam"))
+    beside_larger = _ms(results.latency_of_larger, beam_among(results.latency_of_larger))
     if beside_larger is None:
         return note
-    return f"{note} The larger student was timed beside a teacher of {_milliseconds(beside_larger)} ms."
+    return f"{note} The larger student was timed beside a teacher of {number(beside_larger)} ms."
 
 
-def _spread(latency: dict[str, dict[str, Any]]) -> str:
-    """How far the runs of one decoder lie apart at most; runs of an older emnat did not note it."""
-    if not all("ms_slowest" in entry for entry in latency.values()):
+def _spread(timed: list[dict[str, Any]]) -> str:
+    """How far the runs of one decoder lie apart at most; an older emnat did not note it."""
+    if not all("ms_slowest" in entry and entry["runs"] > 1 for entry in timed):
         return ""
-    widest = max((entry["ms_slowest"] - entry["ms_fastest"]) / entry["ms"] for entry in latency.values())
-    return f" (which differed by up to {widest:.0%})"
+    widest = max((entry["ms_slowest"] - entry["ms_fastest"]) / entry["ms"] for entry in timed)
+    return f" (up to {widest:.0%} apart)"
 
 
 def _table(title: str) -> Table:
@@ -148,11 +149,18 @@ def _claims_table(results: RunResults, made: list[Claim]) -> Table:
     return table
 
 
-def _teacher_row(results: RunResults, search: str, bleu: str) -> MainRow:
-    teacher_ms, ms = (_ms(results.latency, _named(results.latency, name)) for name in ("beam", search))
-    name = _named(results.baseline.measures["teacher"], search).replace("_", " ")
-    speed_up = teacher_ms / ms if teacher_ms and ms else None
-    return MainRow(f"AR teacher ({name})", results.baseline.row()[bleu], ms=ms, speed_up=speed_up)
+def _teacher_rows(results: RunResults) -> list[MainRow]:
+    scores = results.baseline.measures["teacher"]
+    searches = [name for name in (beam_among(scores), "greedy") if name in scores]
+    return [
+        MainRow(
+            f"AR teacher ({name.replace('_', ' ')})",
+            scores[name]["bleu"],
+            ms=_ms(results.latency, name),
+            speed_up=_speed_up(results.latency, name),
+        )
+        for name in searches
+    ]
 
 
 def _decoder_rows(results: RunResults, stage: Stage, name: str, note: str) -> list[MainRow]:
@@ -164,23 +172,18 @@ def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> 
     rescored = f"{decoder}_{results.run.config.decode.length_candidates}"
     bleu = stage.row()["bleu"]
     latency = results.latency_of_larger if stage is results.larger else results.latency
-    times = [_ms(latency, decoder), _ms(latency, rescored)]
-    teacher_ms = _ms(latency, _named(latency, "beam"))
-    speed_ups = [teacher_ms / ms if teacher_ms and ms else None for ms in times]
+    times = [_ms(latency, name) for name in (decoder, rescored)]
+    speed_ups = [_speed_up(latency, name) for name in (decoder, rescored)]
     return MainRow(name, bleu[decoder], bleu.get(rescored), *times, *speed_ups)
 
 
-def _named(found: dict[str, dict[str, Any]], search: str) -> str:
-    """`beam_5`, say, among what was measured."""
-    return next((name for name in found if name.startswith(search)), search)
+def _speed_up(latency: dict[str, dict[str, Any]], decoder: str) -> float | None:
+    ms, teacher_ms = _ms(latency, decoder), _ms(latency, beam_among(latency))
+    return teacher_ms / ms if teacher_ms and ms else None
 
 
 def _ms(latency: dict[str, dict[str, Any]], decoder: str) -> float | None:
     return latency[decoder]["ms"] if decoder in latency else None
-
-
-def _milliseconds(value: float | None) -> str:
-    return number(value, 1 if value is None or value >= 10 else 2)
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> str:
