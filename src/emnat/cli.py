@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import torch
 import typer
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
@@ -464,7 +465,7 @@ def _print_scores(rows: dict[str, dict[str, Any]]) -> None:
         "accuracy": "{:.3f}".format,
         "latency_ms": "{:.2f}".format,
     }
-    table = Table()
+    table = Table(box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
     table.add_column("decoder")
     for heading in columns:
         table.add_column(heading.replace("_", " "), justify="right")
