@@ -468,7 +468,8 @@ def _print_scores(rows: dict[str, dict[str, Any]]) -> None:
     table = Table(box=SIMPLE_HEAVY, pad_edge=False, collapse_padding=True)
     table.add_column("decoder")
     for heading in columns:
-        table.add_column(heading.replace("_", " "), justify="right")
+        words = heading.split("_")
+        table.add_column(" ".join(words), justify="right", width=max(6, *map(len, words)))
     for name, row in rows.items():
         table.add_row(name, *(show(row[key]) if key in row else "" for key, show in columns.items()))
     console.print(table)
