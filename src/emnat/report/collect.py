@@ -38,7 +38,7 @@ class Stage:
             "cm": self.measures["cm"],
             "validation": self.measures["validation"],
             "teacher_bleu": teacher.get(beam_among(teacher), {}).get("bleu"),
-            "teacher_greedy_bleu": teacher.get("greedy", {}).get("bleu"),
+            "teacher_greedy_bleu": teacher.get("greedy", teacher.get("beam_1", {})).get("bleu"),
             "bleu": {decoder: scores["bleu"] for decoder, scores in self.measures["student"].items()},
             "length_ratio": {
                 decoder: scores["length_ratio"] for decoder, scores in (teacher | self.measures["student"]).items()

@@ -172,8 +172,8 @@ def _student_row(results: RunResults, stage: Stage, decoder: str, name: str) -> 
     rescored = f"{decoder}_{results.run.config.decode.length_candidates}"
     bleu = stage.row()["bleu"]
     latency = results.latency_of_larger if stage is results.larger else results.latency
-    times = [_ms(latency, name) for name in (decoder, rescored)]
-    speed_ups = [_speed_up(latency, name) for name in (decoder, rescored)]
+    times = [_ms(latency, way) for way in (decoder, rescored)]
+    speed_ups = [_speed_up(latency, way) for way in (decoder, rescored)]
     return MainRow(name, bleu[decoder], bleu.get(rescored), *times, *speed_ups)
 
 

@@ -55,8 +55,10 @@ def test_teachers_have_their_own_scores_and_times() -> None:
 
 
 def test_a_greedy_teacher_is_told_once() -> None:
-    found = main_rows(results({"beam_1": 46.27}, {"beam_1": 8.0}))
+    greedy = results({"beam_1": 46.27}, {"beam_1": 8.0})
+    found = main_rows(greedy)
     assert [row.name for row in found[:2]] == ["AR teacher (beam 1)", "NAT baseline (distilled)"]
+    assert [greedy.baseline.row()[name] for name in ("teacher_bleu", "teacher_greedy_bleu")] == [46.27, 46.27]
 
 
 def test_without_times_there_are_scores() -> None:
